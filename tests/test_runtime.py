@@ -1,0 +1,121 @@
+"""torchvision is made importable beside a CPU-only torch; devices, memory and seeds are told as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from atlas_engine import runtime
+from atlas_engine.errors import ConfigError
+
+
+def in_a_new_process(code: str) -> str:
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_ready_mends_a_mismatched_pair_even_after_a_failed_import_and_leaves_a_matched_one_alone():
+    code = "\n".join(
+        [
+            "expected = 'matched'",
+            "try: import torchvision",
+            "except RuntimeError: expected = 'repaired'",
+            "from atlas_engine import runtime",
+            "state = runtime.ready()",
+            "import torch, torchvision.ops",
+            "from torchvision.transforms import v2",
+            "resized = v2.Resize((4, 5), antialias=True)(torch.zeros(3, 8, 8))",
+            "print(state == expected, runtime.ready() == expected, tuple(resized.shape))",
+        ]
+    )
+    assert in_a_new_process(code) == "True True (3, 4, 5)"
+
+
+def test_another_failure_is_not_hidden_and_a_working_torchvision_is_not_touched(tmp_path):
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('the disk is on fire')")
+    code = "\n".join(
+        [
+            f"import sys, types; sys.path.insert(0, {str(tmp_path)!r})",
+            "from atlas_engine import runtime",
+            "try: runtime.ready()",
+            "except RuntimeError as error: print(error)",
+            "fine = sys.modules['torchvision'] = types.ModuleType('torchvision')",
+            "print(runtime.ready(), sys.modules['torchvision'] is fine)",
+            "print(hasattr(runtime.torch.ops.torchvision, 'nms'))",
+        ]
+    )
+    assert in_a_new_process(code).splitlines() == ["the disk is on fire", "matched True", "False"]
+
+
+def test_many_threads_may_be_ready_at_once():
+    with ThreadPoolExecutor(8) as pool:
+        states = {state.result() for state in [pool.submit(runtime.ready) for _ in range(16)]}
+    assert len(states) == 1
+
+
+def test_the_device_follows_the_name_then_the_environment(monkeypatch):
+    monkeypatch.setenv("ATLAS_DEVICE", "cpu")
+    assert pick() == torch.device("cpu")
+    monkeypatch.setenv("ATLAS_DEVICE", "quantum")
+    assert runtime.pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(ConfigError, match="device 'quantum' is not known"):
+        pick()
+
+
+def pick() -> torch.device:
+    return runtime.pick_device(None)
+
+
+def test_a_device_that_is_not_there_is_refused_in_words():
+    absent = f"cuda:{torch.cuda.device_count()}"
+    with pytest.raises(
+        ConfigError, match=rf"device '{absent}' was asked for but torch .* sees \d+ of kind cuda"
+    ):
+        runtime.pick_device(absent)
+
+
+@pytest.mark.parametrize("name", ["cuda:x", "cpu:-1", ":", "CPU", "cuda:0:1"])
+def test_a_mangled_device_name_is_refused(name):
+    with pytest.raises(ConfigError, match="is not known"):
+        runtime.pick_device(name)
+
+
+def test_the_dtype_on_a_cpu_is_float32_unless_named():
+    cpu = torch.device("cpu")
+    assert runtime.pick_dtype(cpu) is torch.float32
+    assert runtime.pick_dtype(cpu, "bfloat16") is torch.bfloat16
+    with pytest.raises(ConfigError, match="Did you mean 'float32'"):
+        runtime.pick_dtype(cpu, "float23")
+
+
+def test_a_generator_repeats_itself_and_leaves_the_global_one_alone():
+    before = torch.get_rng_state()
+    first = torch.randn(5, generator=runtime.generator(7))
+    assert torch.equal(first, torch.randn(5, generator=runtime.generator(7)))
+    assert not torch.equal(first, torch.randn(5, generator=runtime.generator(8)))
+    assert torch.equal(before, torch.get_rng_state())
+    with pytest.raises(ConfigError, match="seed is -1"):
+        runtime.generator(-1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_the_memory_report_sees_an_allocation():
+    before = runtime.memory_report()
+    block = torch.ones(32 * 2**20, dtype=torch.uint8)
+    after = runtime.memory_report()
+    grown = after.resident_nbytes - before.resident_nbytes
+    assert grown > 24 * 2**20, "32 MiB were touched; the allocator may give back some others meanwhile"
+    assert after.peak_nbytes >= block.numel()
+    assert after.available_nbytes <= after.total_nbytes
+
+
+def test_versions_tell_of_what_is_installed():
+    found = runtime.versions()
+    assert found["torch"] == torch.__version__
+    assert found["python"].split(".")[0] == "3"
