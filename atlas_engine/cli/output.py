@@ -1,0 +1,75 @@
+"""Where words go: data to stdout, talk to stderr, JSON to either or to a file. Knows nothing of commands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from atlas_engine.cli.command import MisuseError
+from atlas_engine.views.tables import printable
+
+__all__ = ["add_json_file", "add_json_flag", "emit", "emit_json", "human_nbytes", "say", "write_json"]
+
+
+def emit(text: str) -> None:
+    """Data, for the next program or for the reader: one text on stdout."""
+    print(text)
+
+
+def emit_json(data: object) -> None:
+    """Data as JSON on stdout."""
+    emit(_json_text(data))
+
+
+def say(text: str) -> None:
+    """Talk, for the person at the keyboard: one line on stderr, whatever the text holds."""
+    print(f"atlas: {printable(text)}", file=sys.stderr)
+
+
+def add_json_flag(parser: argparse.ArgumentParser) -> None:
+    """`--json`: the command prints JSON in place of text."""
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
+
+
+def add_json_file(parser: argparse.ArgumentParser) -> None:
+    """`--json OUT`: the command also writes its result to a file; its folder must exist beforehand."""
+    parser.add_argument("--json", metavar="OUT", type=_writable, help="also write the result to OUT as JSON")
+
+
+def write_json(path: Path, data: object) -> None:
+    """Write JSON so that a reader sees the old file or the whole new one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(_json_text(data) + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise MisuseError(f"cannot write {path} ({error.strerror}). Choose another file.") from error
+
+
+def human_nbytes(nbytes: int) -> str:
+    """Bytes in the unit that reads best.
+
+    >>> human_nbytes(512), human_nbytes(1_572_864)
+    ('512 B', '1.5 MiB')
+    """
+    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= step:
+            return f"{nbytes / step:.1f} {unit}"
+    return f"{nbytes} B"
+
+
+def _json_text(data: object) -> str:
+    return json.dumps(data, indent=2, allow_nan=False)
+
+
+def _writable(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"'{text}' cannot be written: it needs a file name in a folder that exists"
+        )
+    return path

@@ -1,0 +1,45 @@
+"""The table of commands: the one place that lists them. Knows their names, not their insides."""
+
+from __future__ import annotations
+
+from atlas_engine.cli.command import Group, Row
+
+__all__ = ["EXAMPLES", "GROUPS", "ROWS"]
+
+EXAMPLES = ("atlas doctor", "atlas cache size --json")  # of `atlas --help` itself
+
+GROUPS = {
+    "eval": Group(
+        "Measure accuracy on folders of labelled images.",
+        ("atlas eval zero-shot photos/pets", "atlas eval zero-shot photos/pets --json zero-shot.json"),
+    ),
+    "model": Group("The model that ships.", ("atlas model align --help", "atlas model compare --help")),
+    "cache": Group("The cache of image features and class names.", ("atlas cache size", "atlas cache clear")),
+}
+
+ROWS = (
+    Row("bench", "", "Time what the project promises, and check it.", "atlas_engine.cli.bench:BENCH"),
+    Row("cache", "path", "Print the folder of the cache.", "atlas_engine.cli.cache:PATH"),
+    Row("cache", "size", "Print how much room the cache takes.", "atlas_engine.cli.cache:SIZE"),
+    Row("cache", "clear", "Empty the cache.", "atlas_engine.cli.cache:CLEAR"),
+    Row(
+        "doctor",
+        "",
+        "Look over this installation, and say what is missing.",
+        "atlas_engine.cli.doctor:DOCTOR",
+    ),
+    Row(
+        "eval",
+        "zero-shot",
+        "Accuracy without adaptation, on labelled folders.",
+        "atlas_engine.cli.eval:ZERO_SHOT",
+    ),
+    Row(
+        "model",
+        "align",
+        "Rebuild the bundled model from packages and images.",
+        "atlas_engine.cli.model:ALIGN",
+    ),
+    Row("model", "compare", "Compare image towers to build on.", "atlas_engine.cli.model:COMPARE"),
+    Row("predict", "", "Say which of your classes each image shows.", "atlas_engine.cli.predict:PREDICT"),
+)
