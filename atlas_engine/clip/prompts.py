@@ -1,0 +1,80 @@
+"""Template sets: the sentences that a class name is put into. Knows nothing of models.
+
+A class is embedded as the mean of its sentences' embeddings. Which set suits a model is measured, not
+guessed; each model names its own default, and anyone can name another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from atlas_engine.errors import ConfigError, SupportError, unknown_name
+
+__all__ = ["MAX_NAME_LENGTH", "TEMPLATES", "check_classes", "sentences", "template_set"]
+
+MAX_NAME_LENGTH = 200
+
+TEMPLATES: dict[str, tuple[str, ...]] = {
+    "plain": ("{}",),
+    "photo": ("a photo of a {}.",),
+    "kinds": (
+        "{}",
+        "a photo of a {}.",
+        "a picture showing {}.",
+        "a close-up of {}.",
+        "a drawing of a {}.",
+        "{} seen from afar.",
+    ),
+    "textures": ("{}", "a {} texture.", "a surface that looks {}."),
+    "satellite": ("{}", "a satellite image of {}.", "{} seen from above."),
+}
+
+
+def template_set(name: str) -> tuple[str, ...]:
+    """The sentences of the set called `name`, each with one `{}`; or the sentence itself if it has one.
+
+    >>> template_set("a blurry {}")
+    ('a blurry {}',)
+    """
+    if "{}" in name:
+        return (name,)
+    if name not in TEMPLATES:
+        raise ConfigError(unknown_name("template set", name, TEMPLATES))
+    return TEMPLATES[name]
+
+
+def sentences(class_name: str, templates: Sequence[str]) -> list[str]:
+    """One sentence a template.
+
+    >>> sentences("otter", ("{}", "a photo of a {}."))
+    ['otter', 'a photo of a otter.']
+    """
+    return [template.replace("{}", class_name) for template in templates]
+
+
+def check_classes(classes: Sequence[str], *, at_least: int = 1) -> tuple[str, ...]:
+    """The class names, stripped of outer blanks; or a SupportError that names the one that cannot be used."""
+    if isinstance(classes, str):
+        raise SupportError(f"class names must be a list, but got the text {classes!r}. Pass [{classes!r}].")
+    names = tuple(" ".join(str(name).split()) for name in classes)
+    if len(names) < at_least:
+        raise SupportError(
+            f"got {len(names)} class names, but at least {at_least} needed. Add {at_least - len(names)} more."
+        )
+    seen: dict[str, int] = {}
+    for position, name in enumerate(names, start=1):
+        if not name:
+            raise SupportError(
+                f"class name {position} of {len(names)} is empty. Give it a name or remove it."
+            )
+        if len(name) > MAX_NAME_LENGTH:
+            raise SupportError(
+                f"class name {position} ('{name[:30]}…') has {len(name)} characters, but at most "
+                f"{MAX_NAME_LENGTH} are taken. Shorten it."
+            )
+        if name.casefold() in seen:
+            raise SupportError(
+                f"class name '{name}' stands twice, at {seen[name.casefold()]} and {position}. Remove one."
+            )
+        seen[name.casefold()] = position
+    return names

@@ -1,0 +1,110 @@
+"""Accuracy on folders of labelled images. Knows nothing of tables or files.
+
+A row says `dataset` (the folder's name), `method`, `accuracy` (a fraction of 1) and `n_test`; `low` and
+`high` bound the accuracy with 95 % confidence (Wilson's interval,
+which holds at small counts and near 0 and 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atlas_engine.atlas import Atlas
+from atlas_engine.data.folders import ClassFolder, Item, read_items
+from atlas_engine.data.picture import Picture
+from atlas_engine.errors import EvalError
+from atlas_engine.runtime import generator
+
+__all__ = ["LogitsOf", "Row", "draw_classes", "engine_logits", "wilson", "zero_shot"]
+
+CHUNK = 128
+Z95 = 1.959964
+
+LogitsOf = Callable[[Sequence[Picture], tuple[str, ...]], Tensor]  # images and class names to (N C)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement."""
+
+    dataset: str
+    method: str
+    accuracy: float
+    n_test: int
+    low: float
+    high: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row as plain JSON types."""
+        return asdict(self)
+
+
+def zero_shot(
+    folder: ClassFolder,
+    logits_of: LogitsOf,
+    *,
+    method: str,
+    on_images: Callable[[int], None] = lambda _: None,
+) -> Row:
+    """Accuracy of `logits_of` on every picture of the folder; `on_images` is told how many were done."""
+    right = 0
+    for items, pictures in _chunks(folder.items):
+        logits = logits_of(pictures, folder.pretty)
+        labels = torch.tensor([item.label for item in items])
+        right += int((logits.argmax(dim=1).cpu() == labels).sum())
+        on_images(len(items))
+    count = len(folder.items)
+    low, high = wilson(right, count)
+    return Row(folder.name, method, right / count, count, low, high)
+
+
+def engine_logits(engine: Atlas, *, templates: str | None = None) -> LogitsOf:
+    """The zero-shot logits of an engine, its head read once for each set of classes."""
+    heads: dict[tuple[str, ...], Tensor] = {}
+
+    def logits_of(pictures: Sequence[Picture], classes: tuple[str, ...]) -> Tensor:
+        if classes not in heads:
+            heads[classes] = engine.head(classes, templates=templates)
+        return engine.features(pictures) @ heads[classes].T
+
+    return logits_of
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share.
+
+    >>> tuple(round(bound, 3) for bound in wilson(8, 10))
+    (0.49, 0.943)
+    """
+    if count <= 0 or not 0 <= right <= count:
+        raise EvalError(f"cannot bound {right} of {count}. Give a count of at least 1.")
+    share, z2 = right / count, Z95**2
+    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
+    reach = Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2)) / (1 + z2 / count)
+    return max(0.0, middle - reach), min(1.0, middle + reach)
+
+
+def draw_classes(folder: ClassFolder, most: int | None, *, seed: int = 0) -> ClassFolder:
+    """The folder with at most `most` of its classes, drawn by seed; the folder itself if it has no more."""
+    if most is None or most >= len(folder.classes):
+        return folder
+    drawn = sorted(torch.randperm(len(folder.classes), generator=generator(seed))[:most].tolist())
+    place = {label: index for index, label in enumerate(drawn)}
+    items = tuple(
+        Item(item.name, place[item.label], item.source, item.track)
+        for item in folder.items
+        if item.label in place
+    )
+    return ClassFolder(folder.name, tuple(folder.classes[label] for label in drawn), items, folder.ignored)
+
+
+def _chunks(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Picture]]]:
+    for start in range(0, len(items), CHUNK):
+        read, _ = read_items(items[start : start + CHUNK], isolated=False)
+        yield [item for item, _ in read], [picture for _, picture in read]

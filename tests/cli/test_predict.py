@@ -1,0 +1,62 @@
+"""`atlas predict` and `atlas eval zero-shot`, run as a person runs them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from atlas_engine.cli import main
+from tests.drawn import write_pictures
+
+
+def test_predict_prints_a_line_an_image(examples, capsys):
+    assert main(["predict", str(examples / "cat.jpg"), "--classes", "cat, dog", "--no-cache"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("cat.jpg  cat ")
+    assert printed.out.count("\n") == 1
+
+
+def test_predict_takes_folders_and_prints_json(examples, tmp_path, capsys):
+    write_pictures(tmp_path / "set", {"red": 1, "blue": 2})
+    assert main(["predict", str(tmp_path / "set"), "--classes", "red,blue", "--json", "--top", "1"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 3
+    assert all(len(row["top"]) == 1 and 0 < row["prob"] <= 1 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere.jpg", "--classes", "a,b"], "nowhere.jpg"),
+        (["{cat}", "--classes", "cat"], "at least 2 needed"),
+        (["{cat}", "--classes", "cat,dog", "--model", "ViT-B-33/openai"], "Did you mean"),
+        (["{cat}", "--classes", "cat,dog", "--templates", "fotos"], "template set 'fotos' is not known"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_1(words, told, examples, capsys):
+    words = [word.replace("{cat}", str(examples / "cat.jpg")) for word in words]
+    assert main(["predict", *words]) == 1
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.startswith("atlas: ")
+    assert len(said.splitlines()) == 1
+
+
+def test_eval_writes_rows_and_prints_a_table(tmp_path, capsys):
+    write_pictures(tmp_path / "colours", {"red": 3, "blue": 2})
+    out = tmp_path / "rows.json"
+    assert main(["eval", "zero-shot", str(tmp_path / "colours"), "--json", str(out)]) == 0
+    (row,) = json.loads(out.read_text())
+    assert (row["dataset"], row["method"], row["n_test"]) == ("colours", "zero-shot", 5)
+    assert 0 <= row["low"] <= row["accuracy"] <= row["high"] <= 1
+    table = capsys.readouterr().out
+    assert "colours" in table
+    assert "mean" in table
+
+
+def test_eval_measures_the_baseline_beside_it(tmp_path, capsys):
+    write_pictures(tmp_path / "colours", {"red": 1, "blue": 1})
+    out = tmp_path / "rows.json"
+    assert main(["eval", "zero-shot", str(tmp_path / "colours"), "--baseline", "--json", str(out)]) == 0
+    assert [row["method"] for row in json.loads(out.read_text())] == ["baseline", "zero-shot"]

@@ -1,0 +1,46 @@
+"""What several test folders share: the bundled engine, and the development data if it is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from atlas_engine.atlas import Atlas
+from atlas_engine.atlas import open as open_atlas
+from tests.drawn import ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the user's cache."""
+    before = os.environ.get("ATLAS_CACHE")
+    os.environ["ATLAS_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["ATLAS_CACHE"]
+    else:
+        os.environ["ATLAS_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Atlas]:
+    """The bundled model, opened once, with nothing kept on disk."""
+    with open_atlas(device="cpu", cache=False) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def examples() -> Path:
+    return ROOT / "assets" / "examples"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of development data sets; tests that want it are skipped where it is absent."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the development data sets are not on this machine")
+    return folder
