@@ -1,0 +1,9 @@
+"""Task vectors: blocks, vectors, the bank of them and the file it lives in. Knows nothing of images."""
+
+from __future__ import annotations
+
+from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.bank.blocks import Block, BlockTable, block_table
+from atlas_engine.bank.vector import TaskVector, fingerprint
+
+__all__ = ["Block", "BlockTable", "TaskVector", "TaskVectorBank", "block_table", "fingerprint"]

@@ -1,0 +1,87 @@
+"""Which storage and which vectors fit a memory budget. Knows nothing of devices or of the vectors' numbers.
+
+The rule: keep every vector as long as some format holds them all, the finest such format; only when the
+narrowest is still too large, leave out the vectors that helped their own task least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from atlas_engine.bank.blocks import BlockTable
+from atlas_engine.bank.storage import storage_named, vector_nbytes
+from atlas_engine.bank.vector import VectorInfo
+from atlas_engine.errors import BankError
+
+__all__ = ["Plan", "human_size", "plan"]
+
+LADDER = ("float32", "float16", "int8", "int4")
+"""From fine to narrow; each step halves the bytes. bfloat16 is as wide as float16 and less exact."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to keep and how: the answer to a memory budget."""
+
+    storage: str
+    kept: tuple[str, ...]
+    dropped: tuple[str, ...]
+    nbytes: int
+    budget_nbytes: int
+
+    def __str__(self) -> str:
+        gone = f"; left out {', '.join(self.dropped)}" if self.dropped else ""
+        return (
+            f"{len(self.kept)} vectors in {self.storage}, {human_size(self.nbytes)} "
+            f"of {human_size(self.budget_nbytes)}{gone}"
+        )
+
+
+def plan(
+    blocks: BlockTable,
+    *,
+    tasks: Sequence[str],
+    infos: Sequence[VectorInfo],
+    storage: str,
+    budget_nbytes: int,
+) -> Plan:
+    """The finest storage, no finer than the present one, in which all vectors fit; else the best vectors."""
+    for name in _narrowing(storage):
+        each = vector_nbytes(blocks, storage_named(name))
+        if each * len(tasks) <= budget_nbytes:
+            return Plan(name, tuple(tasks), (), each * len(tasks), budget_nbytes)
+    room = budget_nbytes // each
+    if room == 0:
+        raise BankError(
+            f"the memory budget is {human_size(budget_nbytes)} but one vector takes {human_size(each)} "
+            f"in {name}. Give more memory, or compress the bank to low-rank-16."
+        )
+    order = sorted(range(len(tasks)), key=lambda t: -_gain(infos[t]))  # stable: ties stay in the bank's order
+    best = set(order[:room])
+    kept = tuple(task for t, task in enumerate(tasks) if t in best)
+    dropped = tuple(task for t, task in enumerate(tasks) if t not in best)
+    return Plan(name, kept, dropped, each * len(kept), budget_nbytes)
+
+
+def human_size(nbytes: int) -> str:
+    """Bytes for people.
+
+    >>> human_size(48_000_000), human_size(2_800_000_000)
+    ('46 MiB', '2.61 GiB')
+    """
+    mib = nbytes / 2**20
+    return f"{mib / 1024:.2f} GiB" if mib >= 1024 else f"{mib:.0f} MiB" if mib >= 10 else f"{mib:.1f} MiB"
+
+
+def _narrowing(storage: str) -> tuple[str, ...]:
+    """The present format and the ones narrower than it; a format off the ladder can only stay as it is."""
+    if storage == "bfloat16":
+        return ("bfloat16", *LADDER[2:])
+    return LADDER[LADDER.index(storage) :] if storage in LADDER else (storage,)
+
+
+def _gain(info: VectorInfo) -> float:
+    if info.accuracy_before is None or info.accuracy_after is None:
+        return 0.0
+    return info.accuracy_after - info.accuracy_before

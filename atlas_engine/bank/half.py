@@ -1,0 +1,84 @@
+"""The two products of a float16 panel on a CPU, at the speed of reading it. Knows nothing of banks.
+
+A CPU has no float16 arithmetic: widening every number to float32 first takes three times as long as reading
+it. Two kernels in torch widen in registers and sum in float32, and are used here:
+
+    combine   a weighted sum of table rows (`embedding_bag`, the fbgemm kernel of x86 builds)
+    inner     a matrix–vector product of float16 numbers
+
+Both take and give float16 at their edges, so weights and gradients are brought to a safe range first and the
+result is right to float16's 11 bits, as the stored numbers are. Elsewhere panels are widened piece by piece.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+__all__ = ["combine", "inner", "is_fast"]
+
+_WIDTHS = (1024, 16384)
+"""Table rows of this length keep T of them in a core's cache, and are long enough to stream."""
+
+_PIECE_NUMEL = 2**18
+_INNER_NUMEL = 2**16
+
+
+def is_fast(data: Tensor, other: Tensor) -> bool:
+    """Whether this module serves `data`: float16 against float32 on a CPU that has the kernels."""
+    wanted = data.dtype == torch.float16 and other.dtype == torch.float32 and data.device.type == "cpu"
+    return wanted and data.is_contiguous() and _width(data.shape[1]) > 0 and _has_kernels()
+
+
+def combine(data: Tensor, w: Tensor, *, start: Tensor, into: Tensor) -> None:
+    """into (n) = start (n) + Σ_t w[t] data[t], for data (T n)."""
+    tasks, n = data.shape
+    width = _width(n)
+    bags = max(1, _PIECE_NUMEL // width)
+    largest = w.abs().max().clamp_min(torch.finfo(torch.float32).tiny)  # keeps the weights within float16
+    weights = (w / largest).half().repeat(bags)
+    table = data.view(-1, width)
+    index, offsets = _bag_index(tasks, n // width, min(bags, n // width))
+    for piece, rows in enumerate(index):
+        count = rows.numel() // tasks
+        summed = torch.embedding_bag(table, rows, offsets[:count], False, 0, False, weights[: rows.numel()])[
+            0
+        ]
+        at = slice(piece * bags * width, (piece * bags + count) * width)
+        torch.add(start[at], summed.view(-1), alpha=largest.item(), out=into[at])
+
+
+def inner(data: Tensor, g: Tensor) -> Tensor:
+    """⟨data[t], g⟩ for every t, float32 (T), for data (T n) within ±1 and g (n)."""
+    # With |g| ≤ 1/2 the product over a piece is at most its length / 2, which float16 can hold; and what is
+    # below its range then, 2^-24 of the largest entry of g, weighs nothing.
+    largest = torch.linalg.vector_norm(g, ord=math.inf).clamp_min(torch.finfo(torch.float32).tiny)
+    factor = 0.5 / largest
+    pieces = zip(
+        torch.split(data, _INNER_NUMEL, dim=1), torch.split((g * factor).half(), _INNER_NUMEL), strict=True
+    )
+    sums = torch.stack([torch.mv(piece, part) for piece, part in pieces])
+    return sums.float().sum(0).div_(factor)
+
+
+@lru_cache(maxsize=256)
+def _width(n: int) -> int:
+    """The row length that cuts n evenly, nearest to 4096; 0 when there is none in range."""
+    low, high = _WIDTHS
+    divisors = [width for width in range(low, min(high, n) + 1) if n % width == 0]
+    return min(divisors, key=lambda width: abs(math.log2(width / 4096)), default=0)
+
+
+@lru_cache(maxsize=64)
+def _bag_index(tasks: int, rows: int, bags: int) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Which table rows make each bag: row t · rows + i for every t, in pieces of `bags` bags."""
+    index = (torch.arange(rows)[:, None] + torch.arange(tasks) * rows).int()  # (rows T)
+    return tuple(piece.reshape(-1) for piece in torch.split(index, bags)), torch.arange(bags).mul(tasks).int()
+
+
+@lru_cache(maxsize=1)
+def _has_kernels() -> bool:
+    return "fbgemm" in torch.backends.quantized.supported_engines

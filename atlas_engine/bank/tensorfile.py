@@ -1,0 +1,229 @@
+"""A safetensors file with a checksum for every tensor, written whole and read front to back.
+
+The container below a bank file; knows nothing of task vectors. Any safetensors reader opens it. Its metadata
+has three entries: `format`, `manifest` (the caller's JSON, with `checksums` added) and `seal`, the hash of
+the manifest and the table of tensors together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atlas_engine.errors import BankError
+from atlas_engine.files import replacing
+
+__all__ = ["TensorFile", "checksum", "write_tensors"]
+
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+DTYPES |= {"I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "I64": torch.int64}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+_HEADER_LIMIT = 100 * 2**20
+_PIECE_NBYTES = 4 * 2**20
+_PLAIN_NBYTES = 2**16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor is in the file's data."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def write_tensors(
+    path: Path | str, tensors: Mapping[str, Tensor], *, manifest: Mapping[str, Any], format_name: str
+) -> None:
+    """Write tensors in this order with the manifest. The file appears whole or not at all."""
+    table: dict[str, Any] = {}
+    at = 0
+    for key, tensor in tensors.items():
+        nbytes = tensor.numel() * tensor.element_size()
+        table[key] = {
+            "dtype": _NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + nbytes],
+        }
+        at += nbytes
+    sums = {key: checksum(_bytes_of(tensor)) for key, tensor in tensors.items()}
+    text = json.dumps({**manifest, "checksums": sums}, ensure_ascii=False, sort_keys=True)
+    metadata = {"format": format_name, "manifest": text, "seal": _seal(text, table)}
+    header = json.dumps({"__metadata__": metadata, **table}, ensure_ascii=False).encode()
+    header += b" " * (-len(header) % 8)
+    try:
+        with replacing(path) as part, part.open("wb") as file:
+            file.write(len(header).to_bytes(8, "little"))
+            file.write(header)
+            for tensor in tensors.values():
+                file.write(_bytes_of(tensor).numpy().data)
+    except OSError as error:
+        raise BankError(
+            f"cannot write {Path(path).name}: {error.strerror or error}. What was there before is unharmed. "
+            "Free some space or choose another folder."
+        ) from error
+
+
+class TensorFile:
+    """An open file: its manifest is read and checked, its tensors are read when asked for."""
+
+    def __init__(self, path: Path | str, *, format_name: str) -> None:
+        self.path = Path(path)
+        try:
+            self._file = FileIO(self.path, "rb")
+        except OSError as error:
+            raise BankError(f"cannot open {self.path}: {error.strerror}. Check the path.") from error
+        try:
+            self.manifest, self.entries = self._read_header(format_name)
+        except BaseException:
+            self._file.close()
+            raise
+        self._checksums: Mapping[str, str] = self.manifest["checksums"]
+
+    def read(self, key: str, *, into: Tensor | None = None) -> Tensor:
+        """One tensor on the CPU, in fresh memory or in `into` (bytes), checked against its checksum."""
+        tensor = self._read(key, into)
+        self._check(key, tensor)
+        return tensor
+
+    def read_all(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor in the file's order, all in one piece of memory.
+
+        The check of each goes on beside the reading of the next, and the end raises if one failed: use none
+        before the end.
+        """
+        room = torch.empty(max((e.stop for e in self.entries.values()), default=0), dtype=torch.uint8)
+        checks: list[Future[None]] = []
+        with ThreadPoolExecutor(1) as helper:
+            for key, entry in self.entries.items():
+                tensor = self._read(key, room[entry.start : entry.stop])
+                checks.append(helper.submit(self._check, key, tensor))
+                yield key, tensor
+            for check in checks:
+                check.result()
+
+    def close(self) -> None:
+        """Let go of the file; tensors already read stay."""
+        self._file.close()
+
+    def __enter__(self) -> TensorFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, key: str, into: Tensor | None) -> Tensor:
+        entry = self.entries[key]
+        room = torch.empty(entry.stop - entry.start, dtype=torch.uint8) if into is None else into
+        view = room.numpy().data
+        self._file.seek(self._data_start + entry.start)
+        got = 0
+        while got < len(view):
+            count = self._file.readinto(view[got:])
+            if not count:
+                raise self._damaged("it ends in the middle of the data")
+            got += count
+        return room.view(entry.dtype).view(entry.shape)
+
+    def _check(self, key: str, tensor: Tensor) -> None:
+        if checksum(_bytes_of(tensor)) != self._checksums.get(key):
+            raise self._damaged(f"'{key}' does not match its checksum")
+
+    def _read_header(self, format_name: str) -> tuple[dict[str, Any], dict[str, Entry]]:
+        size = self.path.stat().st_size
+        length = int.from_bytes(self._file.read(8) or b"", "little")
+        if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
+            raise self._foreign()
+        self._data_start = 8 + length
+        try:
+            table = json.loads(self._file.read(length) or b"")
+            metadata = table.pop("__metadata__")
+            text = metadata["manifest"]
+            manifest = json.loads(text)
+            entries = {key: _entry(value) for key, value in table.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._foreign() from error
+        if metadata.get("format") != format_name:
+            raise self._foreign()
+        if metadata.get("seal") != _seal(text, table) or set(manifest["checksums"]) != set(entries):
+            raise self._damaged("its manifest was altered")
+        if not _is_tight(entries):
+            raise self._damaged("its tensors overlap or leave gaps")
+        wanted = self._data_start + max((entry.stop for entry in entries.values()), default=0)
+        if size != wanted:
+            raise self._damaged(f"it has {size} bytes where {wanted} are needed")
+        return manifest, entries
+
+    def _foreign(self) -> BankError:
+        return BankError(
+            f"{self.path.name} is not a bank file. Make one with `atlas bank train` or `import`."
+        )
+
+    def _damaged(self, why: str) -> BankError:
+        return BankError(f"{self.path.name} is damaged: {why}. Fetch or make it again.")
+
+
+def checksum(data: Tensor) -> str:
+    """A hash of bytes (uint8) that costs one read of memory.
+
+    Large data is cut into pieces of 4 MiB, each seen as 64-bit words in rows of 1024; all row sums and column
+    sums (wrapping) are hashed with sha256. Any change to one or two words shows, as bad disks and broken
+    downloads make them. It is no signature: whoever can write the file can write the checksum too.
+    """
+    digest = hashlib.sha256(str(len(data)).encode())
+    if len(data) <= _PLAIN_NBYTES:
+        digest.update(data.numpy().data)
+        return digest.hexdigest()[:32]
+    for piece in torch.split(data, _PIECE_NBYTES):
+        whole = len(piece) // 8192 * 8192
+        rest = piece[whole:]
+        if whole and piece.data_ptr() % 8 == 0:
+            words = piece[:whole].view(torch.int64).view(-1, 1024)
+        else:
+            words = piece[:whole].clone().view(torch.int64).view(-1, 1024)
+        digest.update(words.sum(0).numpy().data)
+        digest.update(words.sum(1).numpy().data)
+        digest.update(rest.numpy().data)
+    return digest.hexdigest()[:32]
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _seal(manifest: str, table: Mapping[str, Any]) -> str:
+    return hashlib.sha256(f"{manifest}\n{json.dumps(table, sort_keys=True)}".encode()).hexdigest()
+
+
+def _entry(value: Mapping[str, Any]) -> Entry:
+    start, stop = value["data_offsets"]
+    entry = Entry(DTYPES[value["dtype"]], tuple(int(n) for n in value["shape"]), int(start), int(stop))
+    if min((*entry.shape, start), default=0) < 0:
+        raise ValueError("negative size")
+    if stop - start != math.prod(entry.shape) * entry.dtype.itemsize:
+        raise ValueError("size and shape differ")
+    return entry
+
+
+def _is_tight(entries: Mapping[str, Entry]) -> bool:
+    at = 0
+    for entry in sorted(entries.values(), key=lambda entry: entry.start):
+        if entry.start != at:
+            return False
+        at = entry.stop
+    return True

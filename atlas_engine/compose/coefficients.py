@@ -1,0 +1,120 @@
+"""The coefficients λ: how they are laid out over tasks and blocks, and how they are read by name.
+
+A layout says which coefficients are free and how they spread over the bank's T tasks × M blocks:
+
+    per block      λ[t, m]           the default; (T, M)
+    isotropic      λ[t]              one per vector; (T,)
+    matrices       λ[t, m]           weight matrices only, the other blocks stay at the base; (T, M')
+    × K            λ[t, m, k]        each block split at random into K parts of its own; (T, M, K)
+
+`expand` takes the free tensor to what the kernel needs, (T, M) or (T, M, K); `reduce` is its transpose and
+takes a gradient back. Both carry leading batch dimensions. Knows nothing of weights or of a bank's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from atlas_engine.bank.blocks import BlockTable
+from atlas_engine.errors import ConfigError, unknown_name
+
+__all__ = ["GRANULARITIES", "Coefficients", "Layout"]
+
+GRANULARITIES = ("block", "isotropic", "matrices")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which coefficients are free. `seed` draws the random split when `partitions` is above 1."""
+
+    granularity: str = "block"
+    partitions: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.granularity not in GRANULARITIES:
+            raise ConfigError(unknown_name("granularity", self.granularity, GRANULARITIES))
+        if self.partitions < 1:
+            raise ConfigError(f"partitions={self.partitions} is out of range. It must be 1 or more.")
+        if self.granularity == "isotropic" and self.partitions > 1:
+            raise ConfigError(
+                "an isotropic layout has one coefficient per vector. Pass partitions=1 or another layout."
+            )
+
+    def shape(self, tasks: int, blocks: BlockTable) -> tuple[int, ...]:
+        """The shape of the free tensor for T tasks over these blocks."""
+        if self.granularity == "isotropic":
+            return (tasks,)
+        width = len(blocks) if self.granularity == "block" else len(self._kept(blocks))
+        return (tasks, width) if self.partitions == 1 else (tasks, width, self.partitions)
+
+    def initial(self, tasks: int, blocks: BlockTable, *, value: float = 0.0) -> Tensor:
+        """A fresh free tensor; zero gives back the base model exactly."""
+        return torch.full(self.shape(tasks, blocks), value, dtype=torch.float32)
+
+    def expand(self, free: Tensor, blocks: BlockTable) -> Tensor:
+        """λ over all blocks, (…, T, M) or (…, T, M, K), from the free tensor."""
+        if self.granularity == "isotropic":
+            return free.unsqueeze(-1).expand(*free.shape, len(blocks))
+        if self.granularity == "block":
+            return free
+        axis = -1 if self.partitions == 1 else -2
+        kept = torch.tensor(self._kept(blocks), device=free.device)
+        shape = list(free.shape)
+        shape[axis] = len(blocks)
+        return free.new_zeros(shape).index_copy(axis, kept, free)
+
+    def reduce(self, grad: Tensor, blocks: BlockTable) -> Tensor:
+        """∂L/∂free from ∂L/∂λ over all blocks: the transpose of `expand`."""
+        if self.granularity == "isotropic":
+            return grad.sum(-1)
+        if self.granularity == "block":
+            return grad
+        axis = -1 if self.partitions == 1 else -2
+        return grad.index_select(axis, torch.tensor(self._kept(blocks), device=grad.device))
+
+    def split(self, numel: int) -> Tensor:
+        """Which of the K parts each of a block's numbers belongs to, (numel): random, and as even as can be.
+
+        The same seed and size give the same split. A block of fewer than K numbers fills only some parts; the
+        coefficients of the empty ones do nothing.
+        """
+        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + numel)
+        order = torch.randperm(numel, generator=draw)
+        return (torch.arange(numel, dtype=torch.int32) % self.partitions)[order]
+
+    @staticmethod
+    def _kept(blocks: BlockTable) -> list[int]:
+        return [m for m, block in enumerate(blocks) if block.is_matrix]
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """Learned coefficients with their labels: `coef["cars", "proj"]`, `coef["cars"]`, `coef.table`."""
+
+    values: Tensor
+    layout: Layout
+    tasks: tuple[str, ...]
+    blocks: BlockTable
+
+    @classmethod
+    def zeros(cls, tasks: Sequence[str], blocks: BlockTable, *, layout: Layout | None = None) -> Coefficients:
+        """Coefficients at the start: the base model, exactly."""
+        layout = layout or Layout()
+        return cls(layout.initial(len(tasks), blocks), layout, tuple(tasks), blocks)
+
+    @property
+    def table(self) -> Tensor:
+        """λ over all tasks and blocks, (T, M) or (T, M, K)."""
+        return self.layout.expand(self.values, self.blocks)
+
+    def __getitem__(self, key: str | tuple[str, str]) -> Tensor:
+        task, block = key if isinstance(key, tuple) else (key, None)
+        if task not in self.tasks:
+            raise ConfigError(unknown_name("task", task, self.tasks))
+        row = self.table[self.tasks.index(task)]
+        return row if block is None else row[self.blocks.index(block)]
