@@ -42,4 +42,5 @@ ROWS = (
     ),
     Row("model", "compare", "Compare image towers to build on.", "atlas_engine.cli.model:COMPARE"),
     Row("predict", "", "Say which of your classes each image shows.", "atlas_engine.cli.predict:PREDICT"),
+    Row("show", "", "Print a recipe.", "atlas_engine.cli.show:SHOW"),
 )

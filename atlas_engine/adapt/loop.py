@@ -1,0 +1,250 @@
+"""The only optimiser loop in the project. Knows nothing of banks, images or heads.
+
+It is given a subject (tensors to learn, and logits at their values), an objective (what to make small) and a
+source (a batch for each step), and yields a `Step` for each update. Several runs go side by side: every
+learned tensor is (R ...), each run has its own seed, and none can disturb another.
+
+One step: the model at the values, once → each run's loss goes backward, in micro-batches → one update.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from atlas_engine import runtime
+from atlas_engine.adapt.optimiser import keep_runs, per_run_norm
+from atlas_engine.adapt.schedule import SCHEDULES
+from atlas_engine.adapt.subject import Forward, Subject
+from atlas_engine.adapt.tuner import Best, Tuner
+from atlas_engine.adapt.watch import Guarded, Halt, Health, Stop, Watch
+from atlas_engine.config import Settings, setting
+from atlas_engine.errors import ConfigError
+from atlas_engine.objectives.base import Batch, LogitsFn, Objective
+from atlas_engine.result import Outcome, Step
+
+__all__ = ["Ending", "LoopConfig", "Request", "Score", "Source", "learn"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopConfig(Settings):
+    """How to learn. The defaults are the paper's for few-shot."""
+
+    steps: int = setting(100, help="optimiser steps", low=0, high=100_000)
+    lr: float = setting(0.1, help="learning rate of the first step", low=0.0, high=100.0)
+    weight_decay: float = setting(0.1, help="pull of the coefficients to zero, that is to zero-shot", low=0.0)
+    schedule: str = setting("cosine", help="learning rate over the steps", choices=tuple(SCHEDULES))
+    gradient: str = setting(
+        "normalised",
+        help="scale each gradient to length 1, or take it plain",
+        choices=("normalised", "plain"),
+    )
+    micro_batch: int | None = setting(
+        None, help="images in the model at a time; all of a batch if unset", low=1
+    )
+    keep: str = setting("last", help="which coefficients to keep", choices=("last", "best"))
+    score_every: int = setting(10, help="steps between two scores", low=1)
+    deadline_seconds: float | None = setting(None, help="end the run after this time", low=0.0)
+    blow_up: float = setting(
+        10.0, help="a loss that grows by this many times (1 + the first loss) has diverged", low=1.0
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A source is asked for a batch: when, for which run, with which randomness and which model so far."""
+
+    index: int
+    of: int
+    run: int
+    generator: torch.Generator
+    logits_fn: LogitsFn
+
+
+Source = Callable[[Request], Batch]
+Score = Callable[[Forward], Sequence[float]]
+"""The model as it stands to one number per run; higher is better."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ending:
+    """How a loop ended, and what it had learned by then."""
+
+    outcome: Outcome
+    reason: str
+    values: Mapping[str, Tensor]  # each (R ...): the last, or the best; always the best for a diverged run
+    best_scores: tuple[float, ...] | None  # one per run, where a score was given
+    diverged: tuple[bool, ...]  # one per run
+    steps: int
+    seconds: float
+
+
+def learn(
+    subject: Subject,
+    objective: Objective,
+    source: Source,
+    *,
+    config: LoopConfig,
+    seeds: Sequence[int] = (0,),
+    score: Score | None = None,
+    stop: Stop | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Generator[Step, None, Ending]:
+    """Yield each step, then return how it ended. The same call gives the same answer, bit for bit.
+
+    ``seeds`` has one number per run. Without a ``score``, the best step is the one with the lowest loss.
+    """
+    watch = Watch(deadline_seconds=config.deadline_seconds, stop=stop, clock=clock)
+    loop = _Loop(subject, objective, source, config=config, seeds=seeds, score=score, watch=watch)
+    try:
+        for index in range(config.steps):
+            if (step := loop.step(index)) is None:
+                return loop.ending(Outcome.diverged, loop.health.summary(lr=config.lr))
+            yield step
+        loop.score_last()
+    except Halt as halt:
+        return loop.ending(halt.outcome, halt.reason)
+    trouble = loop.health.summary(lr=config.lr)
+    return loop.ending(Outcome.finished, trouble or f"all {config.steps} steps were taken.")
+
+
+@contextmanager
+def _recording() -> Iterator[None]:
+    """Autograd as the loop needs it: a caller may ask for steps under ``no_grad``, and learn nothing."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+class _Loop:
+    @_recording()
+    def __init__(
+        self,
+        subject: Subject,
+        objective: Objective,
+        source: Source,
+        *,
+        config: LoopConfig,
+        seeds: Sequence[int],
+        score: Score | None,
+        watch: Watch,
+    ) -> None:
+        self.subject, self.objective, self.source = subject, objective, source
+        self.config, self.score, self.watch = config, score, watch
+        self.generators = [runtime.generator(seed) for seed in seeds]
+        normalise = config.gradient == "normalised"
+        self.tuner = Tuner(
+            subject.learnables, lr=config.lr, weight_decay=config.weight_decay, normalise=normalise
+        )
+        if self.tuner.runs != len(seeds):
+            raise ConfigError(
+                f"{self.tuner.runs} runs start but there are {len(seeds)} seeds. Give one each."
+            )
+        self.best = Best(self.tuner.values, runs=len(seeds))
+        self.health = Health(len(seeds), config.blow_up)
+        self.taken = 0
+
+    @_recording()
+    def step(self, index: int) -> Step | None:
+        """One update; None when no run is left that has not diverged."""
+        forward = self.forward()
+        scores = self.scores(forward) if index % self.config.score_every == 0 else None
+        losses = torch.stack([self.loss(forward, index, run) for run in range(self.tuner.runs)])  # (R)
+        grads = forward.gradients()
+        norms = torch.stack([per_run_norm(grad) for grad in grads.values()]).norm(dim=0)  # (R)
+        measured = torch.stack([losses, norms.float()]).tolist()  # the step's one wait for the device
+        self.health.examine(index, *measured)
+        if not any(self.health.alive):
+            return None
+        values = self.tuner.values
+        marks = [-loss for loss in measured[0]] if self.score is None else scores
+        self.best.offer(marks, values, self.health.alive)
+        lr_factor = SCHEDULES[self.config.schedule](index, self.config.steps)
+        self.tuner.update(grads, lr_factor=lr_factor, alive=self.health.alive)
+        self.taken += 1
+        return self.report(index, *measured, scores=scores, values=values, lr=self.config.lr * lr_factor)
+
+    def forward(self) -> Guarded:
+        self.watch.check()
+        return Guarded(self.subject.at(self.tuner.values), self.watch, self.config.micro_batch)
+
+    def loss(self, forward: Forward, index: int, run: int) -> Tensor:
+        """One run's loss; its gradient is left in the forward."""
+        total = torch.zeros((), device=self.tuner.device)
+        if not self.health.alive[run]:
+            return total + math.nan
+        logits_fn = forward.logits_fn(run)
+        with torch.no_grad():
+            batch = self.source(Request(index, self.config.steps, run, self.generators[run], logits_fn))
+        for part, share in self.parts(batch):
+            loss = self.objective(logits_fn, part) * share
+            if loss.requires_grad:  # a loss that found nothing to learn from is a plain 0
+                torch.autograd.backward(loss)
+            total = total + loss.detach().float()
+        return total
+
+    def parts(self, batch: Batch) -> list[tuple[Batch, Tensor | float]]:
+        """The micro-batches of a step, each with its share of the loss."""
+        size = self.config.micro_batch
+        if size is None or len(batch) <= size or not self.objective.additive:
+            return [(batch, 1.0)]
+        parts = list(batch.split(size))
+        masses = torch.stack([part.mass() for part in parts])
+        total = masses.sum()
+        return list(zip(parts, masses / torch.where(total > 0, total, torch.ones_like(total)), strict=True))
+
+    def scores(self, forward: Forward) -> tuple[float, ...] | None:
+        if self.score is None:
+            return None
+        with torch.no_grad():
+            return tuple(float(number) for number in self.score(forward))
+
+    @_recording()
+    def score_last(self) -> None:
+        """Give the values after the last update their chance to be the best."""
+        if self.score is not None:
+            self.best.offer(self.scores(self.forward()), self.tuner.values, self.health.alive)
+
+    def report(
+        self,
+        index: int,
+        losses: list[float],
+        norms: list[float],
+        *,
+        scores: tuple[float, ...] | None,
+        values: Mapping[str, Tensor],
+        lr: float,
+    ) -> Step:
+        alive = [run for run, good in enumerate(self.health.alive) if good]
+        return Step(
+            index=index,
+            of=self.config.steps,
+            loss=sum(losses[run] for run in alive) / len(alive),
+            losses=tuple(losses[run] if run in alive else math.nan for run in range(len(losses))),
+            lr=lr,
+            grad_norm=sum(norms[run] for run in alive) / len(alive),
+            scores=scores,
+            seconds=self.watch.seconds(),
+            values=values,
+        )
+
+    @_recording()
+    def ending(self, outcome: Outcome, reason: str) -> Ending:
+        latest = [good and self.config.keep == "last" for good in self.health.alive]
+        mask = torch.tensor(latest, device=self.tuner.device)
+        return Ending(
+            outcome=outcome,
+            reason=reason,
+            values={
+                name: keep_runs(mask, v, self.best.values[name]) for name, v in self.tuner.values.items()
+            },
+            best_scores=tuple(self.best.marks) if self.score is not None else None,
+            diverged=tuple(not good for good in self.health.alive),
+            steps=self.taken,
+            seconds=self.watch.seconds(),
+        )

@@ -1,0 +1,114 @@
+"""What can end a loop early: the clock, a person, numbers gone wrong. Knows nothing of what is learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from atlas_engine.adapt.micro import in_parts
+from atlas_engine.adapt.subject import Forward
+from atlas_engine.objectives.base import LogitsFn
+from atlas_engine.result import Outcome
+
+__all__ = ["Guarded", "Halt", "Health", "Stop", "Watch"]
+
+
+class Stop(Protocol):
+    """A flag that another thread may raise, such as ``threading.Event``."""
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        ...
+
+
+class Halt(Exception):  # noqa: N818 - the end of a loop, not an error
+    """Raised from within a step to end the loop."""
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome, self.reason = outcome, reason
+
+
+class Watch:
+    """The clock and the stop flag; ``check`` ends the loop from wherever it is."""
+
+    def __init__(
+        self, *, deadline_seconds: float | None, stop: Stop | None, clock: Callable[[], float]
+    ) -> None:
+        self._limit, self._stop, self._clock = deadline_seconds, stop, clock
+        self._began = clock()
+
+    def seconds(self) -> float:
+        """Time since the loop began."""
+        return self._clock() - self._began
+
+    def check(self) -> None:
+        """Raise `Halt` when the loop should end."""
+        if self._stop is not None and self._stop.is_set():
+            raise Halt(Outcome.cancelled, "the run was cancelled; what it had learned so far is kept.")
+        if self._limit is not None and self.seconds() >= self._limit:
+            raise Halt(
+                Outcome.deadline, f"the time of {self._limit:g} s was over; what it had learned is kept."
+            )
+
+
+class Guarded:
+    """A forward that looks at the watch before each pass, and takes large batches in parts."""
+
+    def __init__(self, forward: Forward, watch: Watch, micro_batch: int | None) -> None:
+        self._forward, self._watch, self._size = forward, watch, micro_batch
+
+    def logits_fn(self, run: int) -> LogitsFn:
+        """Images to logits, for one run."""
+        logits_fn = self._forward.logits_fn(run)
+
+        def guarded(images: Tensor) -> Tensor:
+            self._watch.check()
+            return logits_fn(images)
+
+        return in_parts(guarded, self._size)
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        """By name, each (R ...)."""
+        return self._forward.gradients()
+
+
+class Health:
+    """Which runs still go on, and what ended the others."""
+
+    def __init__(self, runs: int, blow_up: float) -> None:
+        self.alive = [True] * runs
+        self._blow_up = blow_up
+        self._first: Sequence[float] | None = None
+        self._causes: list[str] = []
+
+    def examine(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
+        """End the runs whose loss or gradient went wrong."""
+        self._first = self._first or losses
+        for run, (loss, norm, first) in enumerate(zip(losses, norms, self._first, strict=True)):
+            cause = self._cause(loss, norm, first)
+            if self.alive[run] and cause:
+                self.alive[run] = False
+                self._causes.append(f"{cause} at step {index}")
+
+    def summary(self, *, lr: float) -> str:
+        """What went wrong and what to do, in a sentence; empty when nothing did."""
+        if not self._causes:
+            return ""
+        who = "" if len(self.alive) == 1 else f"{len(self._causes)} of {len(self.alive)} runs diverged: "
+        return (
+            f"{who}{self._causes[0]}; the best coefficients before it are kept. "
+            f"Try a smaller learning rate (now {lr:g})."
+        )
+
+    def _cause(self, loss: float, norm: float, first: float) -> str:
+        if not math.isfinite(loss):
+            return f"the loss became {loss}"
+        if not math.isfinite(norm):
+            return "the gradient was not finite"
+        if loss - first > self._blow_up * (1.0 + abs(first)):
+            return f"the loss grew from {first:.3g} to {loss:.3g}"
+        return ""

@@ -1,0 +1,256 @@
+"""A recipe survives the disk, refuses another model or bank, and believes nothing that a stranger wrote."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+
+import pytest
+import safetensors.torch
+import torch
+
+from atlas_engine.bank.blocks import block_table
+from atlas_engine.compose.coefficients import Coefficients, Layout
+from atlas_engine.errors import RecipeError
+from atlas_engine.recipe import MAX_RECIPE_NBYTES, Recipe
+
+BLOCKS = block_table(
+    [("conv1.weight", torch.zeros(4, 3, 2, 2)), ("ln.weight", torch.zeros(4)), ("proj", torch.zeros(4, 2))]
+)
+
+
+def make(*, layout=None, **changes):
+    layout = layout or Layout()
+    shape = layout.shape(2, BLOCKS)
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    facts = {
+        "coefficients": Coefficients(values, layout, ("cars", "signs"), BLOCKS),
+        "model": "ViT-B-32/openai",
+        "model_fingerprint": "a" * 64,
+        "bank_fingerprint": "b" * 64,
+        "classes": ("otter", "Seehund, 海豹"),
+        "method": "few-shot",
+        "config": {"lr": 0.1, "steps": 100, "schedule": "cosine", "deadline_seconds": None, "seeds": [1, 2]},
+        "seed": 7,
+    }
+    return Recipe(**{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    "layout", [Layout(), Layout("isotropic"), Layout("matrices"), Layout(partitions=3, seed=9)], ids=repr
+)
+def test_save_then_load_gives_an_equal_recipe(layout, tmp_path):
+    recipe = make(layout=layout, head={"keys": torch.randn(5, 2), "alpha": torch.tensor(2.0)})
+    recipe.save(tmp_path / "r.safetensors")
+    loaded = Recipe.load(tmp_path / "r.safetensors")
+    assert loaded == recipe
+    assert loaded.coefficients.layout == layout
+    assert loaded.coefficients.blocks == BLOCKS
+    assert torch.equal(loaded.coefficients["signs", "proj"], recipe.coefficients["signs", "proj"])
+    assert loaded.config == recipe.config
+    assert loaded.versions["torch"] == torch.__version__
+
+
+def test_a_recipe_is_a_few_kilobytes_and_leaves_no_litter(tmp_path):
+    make().save(tmp_path / "r.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.safetensors"]
+    assert (tmp_path / "r.safetensors").stat().st_size < 4096
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 8}, {"classes": ("otter",)}, {"config": {}}, {"head": {"alpha": torch.zeros(1)}}]
+)
+def test_recipes_that_differ_are_not_equal(change):
+    assert make() != make(**change)
+    assert make() == make()
+
+
+def test_recipes_with_other_coefficients_are_not_equal():
+    other = make()
+    other.coefficients.values[0, 0] += 1
+    assert make() != other
+
+
+def test_a_recipe_is_the_owner_of_its_numbers():
+    values = torch.zeros(2, 3)
+    recipe = make(coefficients=Coefficients(values, Layout(), ("cars", "signs"), BLOCKS))
+    values += 1
+    assert not recipe.coefficients.values.any()
+    assert copy.deepcopy(recipe) == recipe
+    assert repr(recipe) == "Recipe(few-shot for ViT-B-32/openai, 2 tasks × 3 blocks, seed 7)"
+
+
+def test_the_right_model_and_bank_are_accepted():
+    make().check(model_fingerprint="a" * 64, bank_fingerprint="b" * 64)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"model_fingerprint": "c" * 64, "bank_fingerprint": "b" * 64},
+            "the model aaaaaaaaaaaa, and the model cccccccccccc",
+        ),
+        (
+            {"model_fingerprint": "a" * 64, "bank_fingerprint": "c" * 64},
+            "the bank bbbbbbbbbbbb, and the bank cccccccccccc",
+        ),
+    ],
+)
+def test_another_model_or_bank_is_refused_and_named(given, sentence):
+    with pytest.raises(RecipeError, match=sentence):
+        make().check(**given)
+
+
+def test_saving_into_a_folder_that_is_not_there_says_so(tmp_path):
+    with pytest.raises(RecipeError, match="Create it first"):
+        make().save(tmp_path / "none" / "r.safetensors")
+
+
+def facts_of(recipe, path):
+    """The metadata and tensors as a stranger may take them apart."""
+    recipe.save(path)
+    with safetensors.safe_open(path, "pt") as file:
+        return file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def forge(path, *, facts=None, metadata=None, tensors=None):
+    """A recipe file with some of its content replaced."""
+    given, weights = facts_of(make(head={"alpha": torch.zeros(1)}), path)
+    changed = json.dumps({**json.loads(given["recipe"]), **(facts or {})})
+    safetensors.torch.save_file(
+        weights if tensors is None else tensors(weights),
+        path,
+        metadata={**given, "recipe": changed, **(metadata or {})},
+    )
+
+
+def test_an_endless_number_is_not_a_setting(tmp_path):
+    given, weights = facts_of(make(), tmp_path / "r")
+    endless = given["recipe"].replace('"lr":0.1', '"lr":1e999')
+    safetensors.torch.save_file(weights, tmp_path / "r", metadata={**given, "recipe": endless})
+    with pytest.raises(RecipeError, match="not plain values"):
+        Recipe.load(tmp_path / "r")
+
+
+def test_an_honest_forgery_loads(tmp_path):
+    forge(tmp_path / "r", facts={"seed": 9})
+    assert Recipe.load(tmp_path / "r").seed == 9
+
+
+ROW = ["conv1.weight", [4, 3, 2, 2], 0, "conv"]
+TENSOR = "coefficients"
+
+
+@pytest.mark.parametrize(
+    ("forgery", "sentence"),
+    [
+        ({"metadata": {"format": "atlas-recipe-2"}}, "its format is 'atlas-recipe-2'"),
+        ({"metadata": {"recipe": "[]"}}, "'recipe' is not dict"),
+        ({"metadata": {"recipe": "{"}}, "Expecting"),
+        ({"metadata": {"recipe": "[" * 100_000}}, "recursion"),
+        ({"metadata": {"recipe": '{"seed": NaN}'}}, "its header holds NaN"),
+        ({"metadata": {"recipe": "{}"}}, "it lacks 'layout'"),
+        ({"facts": {"seed": "7"}}, "'seed' is not int"),
+        ({"facts": {"seed": True}}, "'seed' is not int"),
+        ({"facts": {"classes": "otter"}}, "'classes' is not list"),
+        ({"facts": {"classes": [1]}}, "'classes' is not str"),
+        ({"facts": {"classes": ["x" * 301]}}, "too long"),
+        ({"facts": {"classes": ["\x1b[2J"]}}, "unprintable"),
+        ({"facts": {"classes": ["x"] * 20_001}}, "it names 20001"),
+        ({"facts": {"config": {"a": ["x" * 301]}}}, "too long"),
+        ({"facts": {"config": {"a": {"b": 1}}}}, "not plain values"),
+        ({"facts": {"config": {"a": [[1]]}}}, "not plain values"),
+        ({"facts": {"config": {"a": list(map(str, range(20_001)))}}}, "it names 20002"),
+        ({"facts": {"config": {"\x07": 1}}}, "unprintable"),
+        ({"facts": {"versions": {"torch": 2}}}, "'versions' is not str"),
+        ({"facts": {"tasks": ["cars", "cars"]}}, "not all different"),
+        ({"facts": {"tasks": []}}, "there are none"),
+        ({"facts": {"tasks": ["cars"]}}, "but its tasks and blocks need"),
+        (
+            {"facts": {"layout": {"granularity": "whole", "partitions": 1, "seed": 0}}},
+            "granularity 'whole' is not known",
+        ),
+        ({"facts": {"layout": {"granularity": "block", "partitions": 0, "seed": 0}}}, "partitions"),
+        ({"facts": {"layout": {"granularity": "block", "partitions": 10**30, "seed": 0}}}, "need"),
+        ({"facts": {"blocks": [ROW]}}, "does not match its own fingerprint"),
+        ({"facts": {"blocks": [ROW, ROW]}}, "appears twice"),
+        ({"facts": {"blocks": [["w", [2**40], 0, "conv"]]}}, "no sensible shape"),
+        ({"facts": {"blocks": [["w", [2], 0, "magic"]]}}, "no sensible shape or kind"),
+        ({"facts": {"blocks": [["w", [2]]]}}, "not enough values"),
+        ({"facts": {"blocks_fingerprint": "0"}}, "does not match its own fingerprint"),
+        ({"facts": {"head": []}}, "not those it names"),
+        ({"tensors": lambda t: {**t, "more": torch.zeros(1)}}, "not those it names"),
+        ({"tensors": lambda t: {"head.alpha": t["head.alpha"]}}, "not those it names"),
+        ({"tensors": lambda t: {**t, TENSOR: t[TENSOR].double()}}, "must be float32"),
+        ({"tensors": lambda t: {**t, TENSOR: t[TENSOR][:1].contiguous()}}, "but its tasks and blocks need"),
+        ({"tensors": lambda t: {**t, TENSOR: t[TENSOR] * math.nan}}, "NaN or infinity"),
+        (
+            {"tensors": lambda t: {**t, "head.alpha": torch.tensor([math.inf])}},
+            "'head.alpha' holds NaN or infinity",
+        ),
+    ],
+)
+def test_a_forged_recipe_is_refused_with_its_fault(tmp_path, forgery, sentence):
+    forge(tmp_path / "r", **forgery)
+    with pytest.raises(RecipeError, match=r"is not a recipe that can be used: ") as refusal:
+        Recipe.load(tmp_path / "r")
+    assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x00" * 7,
+        b"\xff" * 8,
+        b"\x10" + b"\x00" * 7,
+        b"\x02" + b"\x00" * 7 + b"[]",
+        b"GIF89a" * 100,
+        os.urandom(256),
+    ],
+    ids=["empty", "short", "endless header", "cut header", "list header", "gif", "noise"],
+)
+def test_a_file_that_is_something_else_is_refused(tmp_path, data):
+    (tmp_path / "r").write_bytes(data)
+    with pytest.raises(RecipeError, match="is not a recipe"):
+        Recipe.load(tmp_path / "r")
+
+
+def test_a_recipe_cut_anywhere_is_refused(tmp_path):
+    make().save(tmp_path / "r")
+    whole = (tmp_path / "r").read_bytes()
+    for length in range(0, len(whole), 37):
+        (tmp_path / "r").write_bytes(whole[:length])
+        with pytest.raises(RecipeError):
+            Recipe.load(tmp_path / "r")
+
+
+def test_a_recipe_with_any_byte_of_its_header_changed_is_refused_or_still_a_recipe(tmp_path):
+    make().save(tmp_path / "r")
+    whole = (tmp_path / "r").read_bytes()
+    refused = 0
+    for position in range(0, len(whole), 11):
+        (tmp_path / "r").write_bytes(
+            whole[:position] + bytes([whole[position] ^ 0x15]) + whole[position + 1 :]
+        )
+        try:
+            assert isinstance(Recipe.load(tmp_path / "r"), Recipe)
+        except RecipeError:
+            refused += 1
+    assert refused > 20
+
+
+def test_a_file_too_large_is_refused_before_it_is_read(tmp_path):
+    with (tmp_path / "r").open("wb") as file:
+        file.truncate(MAX_RECIPE_NBYTES + 1)
+    with pytest.raises(RecipeError, match="larger than 64 MiB"):
+        Recipe.load(tmp_path / "r")
+
+
+def test_no_file_and_a_folder_are_told_plainly(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(RecipeError, match="there is no such file"):
+            Recipe.load(path)
