@@ -7,6 +7,7 @@ which holds at small counts and near 0 and 1).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from atlas_engine.data.picture import Picture
 from atlas_engine.errors import EvalError
 from atlas_engine.runtime import generator
 
-__all__ = ["LogitsOf", "Row", "draw_classes", "engine_logits", "wilson", "zero_shot"]
+__all__ = ["LogitsOf", "Row", "draw_classes", "draw_images", "engine_logits", "wilson", "zero_shot"]
 
 CHUNK = 128
 Z95 = 1.959964
@@ -102,6 +103,14 @@ def draw_classes(folder: ClassFolder, most: int | None, *, seed: int = 0) -> Cla
         if item.label in place
     )
     return ClassFolder(folder.name, tuple(folder.classes[label] for label in drawn), items, folder.ignored)
+
+
+def draw_images(folder: ClassFolder, most: int | None, *, seed: int = 0) -> ClassFolder:
+    """The folder with at most `most` of its pictures, drawn by seed; the folder itself if it has no more."""
+    if most is None or most >= len(folder.items):
+        return folder
+    drawn = sorted(torch.randperm(len(folder.items), generator=generator(seed))[:most].tolist())
+    return dataclasses.replace(folder, items=tuple(folder.items[index] for index in drawn))
 
 
 def _chunks(items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Picture]]]:

@@ -7,7 +7,7 @@ import torch
 
 from atlas_engine.data.folders import ClassFolder, Item
 from atlas_engine.errors import EvalError
-from atlas_engine.evaluate import draw_classes, engine_logits, wilson, zero_shot
+from atlas_engine.evaluate import draw_classes, draw_images, engine_logits, wilson, zero_shot
 from tests.drawn import write_pictures
 
 
@@ -65,3 +65,13 @@ def test_drawn_classes_keep_their_pictures_and_the_seed_decides():
     for item in drawn.items:
         assert folder.classes[int(item.name[0])] == drawn.classes[item.label]
     assert draw_classes(folder, 6) is folder
+
+
+def test_drawn_images_keep_their_labels_and_the_seed_decides():
+    items = tuple(Item(str(n), n % 2, b"") for n in range(20))
+    folder = ClassFolder("numbers", ("even", "odd"), items)
+    drawn = draw_images(folder, 7, seed=3)
+    assert len(drawn.items) == 7
+    assert drawn == draw_images(folder, 7, seed=3) != draw_images(folder, 7, seed=4)
+    assert all(item.label == int(item.name) % 2 for item in drawn.items)
+    assert draw_images(folder, 20) is folder

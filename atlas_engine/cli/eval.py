@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from atlas_engine.cli.progress import Progress
 from atlas_engine.views.tables import table
 
 if TYPE_CHECKING:
+    from atlas_engine.atlas import Atlas
     from atlas_engine.data.picture import Picture
     from atlas_engine.evaluate import LogitsOf, Row
 
@@ -27,24 +29,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
     )
-    parser.add_argument("--templates", metavar="SET", help="a template set, or a sentence with {} in it")
+    parser.add_argument("--templates", nargs="+", metavar="SET", help="template sets, or sentences with {}")
     parser.add_argument("--baseline", action="store_true", help="also measure the training-free baseline")
     parser.add_argument(
         "--max-classes", type=int, metavar="N", help="at most N classes a folder, drawn by --seed"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of that draw (default 0)")
+    parser.add_argument(
+        "--max-test", type=int, metavar="N", help="at most N images a folder, drawn by --seed"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the draws (default 0)")
     add_json_file(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print a table, a row a folder and method; the last rows are means over folders."""
     from atlas_engine.atlas import open as open_atlas
+    from atlas_engine.cache import Cache
     from atlas_engine.data.folders import read_folder
-    from atlas_engine.evaluate import draw_classes, engine_logits, zero_shot
+    from atlas_engine.evaluate import draw_classes, draw_images, zero_shot
 
-    folders = [draw_classes(read_folder(path), args.max_classes, seed=args.seed) for path in args.folders]
-    with open_atlas(args.model, cache=False) as engine:
-        methods = {OURS: engine_logits(engine, templates=args.templates)}
+    folders = [
+        draw_images(
+            draw_classes(read_folder(path), args.max_classes, seed=args.seed), args.max_test, seed=args.seed
+        )
+        for path in args.folders
+    ]
+    with tempfile.TemporaryDirectory() as kept, open_atlas(args.model, cache=Cache(kept)) as engine:
+        methods = _methods(engine, args.templates or [])
         if args.baseline:
             methods = {BASELINE: _baseline_logits(), **methods}
         rows: list[Row] = []
@@ -56,6 +67,15 @@ def run(args: argparse.Namespace) -> int:
         write_json(args.json, [row.as_dict() for row in rows])
     emit(_table(rows))
     return 0
+
+
+def _methods(engine: Atlas, templates: Sequence[str]) -> dict[str, LogitsOf]:
+    """The engine under its own templates, or once under each of several; the features are computed once."""
+    from atlas_engine.evaluate import engine_logits
+
+    if len(templates) <= 1:
+        return {OURS: engine_logits(engine, templates=templates[0] if templates else None)}
+    return {f"{OURS}, {name}": engine_logits(engine, templates=name) for name in templates}
 
 
 def _baseline_logits() -> LogitsOf:

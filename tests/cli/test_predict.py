@@ -60,3 +60,15 @@ def test_eval_measures_the_baseline_beside_it(tmp_path, capsys):
     out = tmp_path / "rows.json"
     assert main(["eval", "zero-shot", str(tmp_path / "colours"), "--baseline", "--json", str(out)]) == 0
     assert [row["method"] for row in json.loads(out.read_text())] == ["baseline", "zero-shot"]
+
+
+def test_eval_compares_template_sets(tmp_path, capsys):
+    write_pictures(tmp_path / "colours", {"red": 2, "blue": 2})
+    out = tmp_path / "rows.json"
+    words = ["eval", "zero-shot", str(tmp_path / "colours"), "--max-test", "3", "--json", str(out)]
+    assert main([*words, "--templates", "plain", "photo"]) == 0
+    rows = json.loads(out.read_text())
+    assert [(row["method"], row["n_test"]) for row in rows] == [
+        ("zero-shot, plain", 3),
+        ("zero-shot, photo", 3),
+    ]
