@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, or go on with a training that was stopped; then write the weights and their manifest."""
     from atlas_engine.clip import bundled
     from atlas_engine.clip.align.export import export
+    from atlas_engine.clip.align.finish import finish
     from atlas_engine.clip.align.towers import tinyvit
     from atlas_engine.clip.align.train import AlignSettings, align
 
@@ -65,6 +66,9 @@ def run(args: argparse.Namespace) -> int:
             progress.advance(
                 step.index - progress.done, f"loss {step.loss:.3f}, agreement {step.agreement:.0%}"
             )
+    with Progress(None, "finishing") as progress:
+        for what, done, of in finish(lesson, args.work, settings):
+            progress.advance(1, f"{what}, {done} of {of}")
     written = export(args.work, args.output or bundled.weights_path(), settings, images=len(lesson.labels))
     emit_json(written) if args.json else emit(f"{written['file']}  sha256 {written['sha256']}")
     return 0

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from atlas_engine.clip import bundled
 from atlas_engine.clip.align import batches, towers
 from atlas_engine.clip.align.export import export
+from atlas_engine.clip.align.finish import finish
 from atlas_engine.clip.align.lesson import UNKNOWN, Lesson, labels_of, without_shared_direction
 from atlas_engine.clip.align.train import AlignSettings, align
 from atlas_engine.clip.align.vocabulary import imagenet
@@ -116,7 +117,7 @@ def test_a_poster_has_few_colours():
 def test_a_training_that_is_stopped_and_resumed_gives_the_same_weights(engine, tmp_path):
     pixels = torch.randint(0, 256, (8, 3, 128, 128), dtype=torch.uint8, generator=generator(0))
     lesson = Lesson(pixels, torch.tensor([0, 1, 2, UNKNOWN, 4, 5, UNKNOWN, 7]))
-    settings = AlignSettings(steps=3, head_steps=1, batch=2, save_every=1)
+    settings = AlignSettings(steps=3, head_steps=1, batch=2, save_every=1, finish_rounds=2)
     trunk = engine.backbone.visual.trunk
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
@@ -134,6 +135,11 @@ def test_a_training_that_is_stopped_and_resumed_gives_the_same_weights(engine, t
     assert any(name.endswith("attention_biases") for name in moved)
     assert not any("running_" in name for name in moved)
 
+    *_, last = finish(lesson, whole, settings)
+    assert last[1:] == (2, 2)
+    finals[0] = torch.load(whole / "finished.pt", weights_only=True)
+    trunks = [{n: t for n, t in f.items() if ".trunk." in n} for f in finals]
+    assert all(torch.equal(t, trunks[1][n]) for n, t in trunks[0].items())
     manifest = export(whole, tmp_path / "out.safetensors", settings, images=8)
     assert [row["step"] for row in manifest["losses"]] == [1, 2, 3]
     assert json.loads((tmp_path / "out.json").read_text()) == manifest

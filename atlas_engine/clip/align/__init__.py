@@ -5,6 +5,7 @@
     teacher     → what the smaller tower's classifier says of each image
     batches     → pixels in memory, crops and styles
     train       → projection first, then the whole tower
+    finish      → the projection once more, on features that are kept
 
 Needed only to rebuild the model; the `align` extra installs what it takes.
 """

@@ -23,7 +23,7 @@ def export(work: Path, path: Path, settings: AlignSettings, *, images: int) -> d
     """Write `path` (fp16 safetensors without the text tower's own weights) and the manifest beside it."""
     from safetensors.torch import save_file
 
-    state = torch.load(work / "model.pt", weights_only=True)
+    state = torch.load(work / "finished.pt", weights_only=True)
     ours = {name: _half(tensor) for name, tensor in state.items() if not name.startswith("text.transformer.")}
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(ours, path)

@@ -38,7 +38,7 @@ from atlas_engine.clip.align.lesson import (
 )
 from atlas_engine.config import Settings, setting
 
-__all__ = ["AlignSettings", "AlignStep", "align"]
+__all__ = ["AlignSettings", "AlignStep", "align", "student", "teacher_target", "write"]
 
 TEACHER_SIZE = 160
 HALF = (0.5, 0.5, 0.5)  # the mean and deviation that EfficientNet-Lite0 was trained with
@@ -57,6 +57,10 @@ class AlignSettings(Settings):
     label_share: float = setting(0.5, help="a: share of a known label in the target", low=0, high=1)
     temperature: float = setting(1.0, help="T: softness of the teacher", low=0.1)
     tau: float = setting(0.07, help="softness of the student", low=0.01)
+    finish_images: int = setting(
+        20_000, help="images whose features the projection learns from at last", low=1
+    )
+    finish_rounds: int = setting(12, help="rounds over those features", low=0)
     save_every: int = setting(50, help="steps between saved states", low=1)
     seed: int = setting(0, help="seed of order, crops and styles", low=0)
 
@@ -75,7 +79,7 @@ class AlignStep:
 def align(lesson: Lesson, trunk: nn.Module, work: Path, settings: AlignSettings) -> Iterator[AlignStep]:
     """Train from the weights of `trunk`, or go on from the state in `work`; the result is `work/model.pt`."""
     runtime.keep_memory()
-    clip, words = _student(settings.seed)
+    clip, words = student(settings.seed)
     clip.visual.trunk.load_state_dict(trunk.state_dict())
     clip.logit_scale.data.fill_(math.log(1 / settings.tau))
     teacher = towers.lite0()
@@ -93,10 +97,10 @@ def align(lesson: Lesson, trunk: nn.Module, work: Path, settings: AlignSettings)
         if done.index % settings.save_every == 0 or done.index == settings.steps:
             _save(work, clip.visual, optimiser, done.index)
         yield done
-    _write(work / "model.pt", clip.state_dict())
+    write(work / "model.pt", clip.state_dict())
 
 
-def _student(seed: int) -> tuple[Any, Tensor]:
+def student(seed: int) -> tuple[Any, Tensor]:
     """The untrained CLIP, its text projection without the shared direction, and its words (1000 D)."""
     readings = _readings()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -127,7 +131,7 @@ def _step(
     generator = runtime.generator(settings.seed * 1_000_003 + index)
     chosen = torch.randint(len(lesson.pixels), (settings.batch,), generator=generator)
     crops, styled = batches.augment(lesson.pixels[chosen], generator)
-    target = _target(teacher, crops, lesson.labels[chosen], settings)
+    target = teacher_target(teacher, crops, lesson.labels[chosen], settings)
     features = clip.visual(batches.normalise(styled, bundled.MEAN, bundled.STD))
     logits = F.normalize(features, dim=-1) @ words.T / settings.tau  # (B D) @ (D 1000) -> (B 1000)
     loss = F.cross_entropy(logits, target)
@@ -136,7 +140,8 @@ def _step(
 
 
 @torch.no_grad()
-def _target(teacher: nn.Module, crops: Tensor, labels: Tensor, settings: AlignSettings) -> Tensor:
+def teacher_target(teacher: nn.Module, crops: Tensor, labels: Tensor, settings: AlignSettings) -> Tensor:
+    """The target (B 1000): the teacher's guess, with the label mixed in where there is one."""
     large = F.interpolate(crops, (TEACHER_SIZE, TEACHER_SIZE), mode="bilinear")
     logits: Tensor = teacher(batches.normalise(large, HALF, HALF))
     target = (logits / settings.temperature).softmax(dim=1)
@@ -164,7 +169,7 @@ def _schedule(optimiser: torch.optim.AdamW, index: int, settings: AlignSettings)
 
 def _save(work: Path, visual: nn.Module, optimiser: torch.optim.AdamW, index: int) -> None:
     state = {"visual": visual.state_dict(), "optimiser": optimiser.state_dict(), "index": index}
-    _write(work / "state.pt", state)
+    write(work / "state.pt", state)
 
 
 def _restore(work: Path, visual: nn.Module, optimiser: torch.optim.AdamW) -> int:
@@ -177,7 +182,8 @@ def _restore(work: Path, visual: nn.Module, optimiser: torch.optim.AdamW) -> int
     return int(state["index"])
 
 
-def _write(path: Path, state: dict[str, Any]) -> None:
+def write(path: Path, state: dict[str, Any]) -> None:
+    """Save so that a reader finds the old file or the whole new one."""
     partial = path.with_suffix(".partial")
     torch.save(state, partial)
     partial.replace(path)
