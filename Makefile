@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser)
 AXE := node_modules/axe-core/axe.min.js
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench pictures clean
 
 demo: $(VENV)/.app
 	$(BIN)/python -m app --port $(PORT)
@@ -27,6 +27,12 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.app
 	$(BIN)/atlas bench $(ARGS)
+
+# The pictures in the README, taken from the running app; then write their sha256 into assets/README.md.
+pictures: $(VENV)/.dev browser
+	$(BIN)/python -m pytest tests/browser -k pictured
+	cp artefacts/page-1280-light.png assets/figures/first-page.png
+	sha256sum assets/figures/*.png
 
 # The virtual environment, in two layers that are rebuilt only when their requirements change.
 $(VENV)/.app: requirements.txt constraints.txt pyproject.toml

@@ -139,9 +139,7 @@ def test_kept_memory_is_not_faulted_in_again():
     kept, faults = in_a_new_process(code, "keep").split()
     _, usual = in_a_new_process(code).split()
     assert kept == "True"
-    assert int(faults) * 10 < int(usual), (
-        "64 MiB are 16384 pages; once warm, they need not be touched anew"
-    )
+    assert int(faults) * 10 < int(usual), "64 MiB are 16384 pages; once warm, they need not be touched anew"
 
 
 def test_versions_tell_of_what_is_installed():

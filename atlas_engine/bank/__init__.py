@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import Block, BlockTable, block_table
-from atlas_engine.bank.vector import TaskVector, fingerprint
+from atlas_engine.bank.store import BankFile, load_bank, save_bank
+from atlas_engine.bank.vector import TaskVector, VectorInfo, fingerprint
 
-__all__ = ["Block", "BlockTable", "TaskVector", "TaskVectorBank", "block_table", "fingerprint"]
+__all__ = [
+    "BankFile",
+    "Block",
+    "BlockTable",
+    "TaskVector",
+    "TaskVectorBank",
+    "VectorInfo",
+    "block_table",
+    "fingerprint",
+    "load_bank",
+    "save_bank",
+]

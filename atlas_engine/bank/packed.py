@@ -66,22 +66,18 @@ class QuantPanel(Panel):
         return QuantPanel(self.units, tensors["q"], tensors["scale"], self.bits)
 
     @override
-    def decode(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    def fill(self, room: Tensor, start: int) -> Tensor:
         cols, groups = self.grain, self.scale.shape[2]
-        rows = slice(start // cols, stop // cols)
-        packed = self.q[:, rows]
-        tau = packed.to(dtype) if self.bits == 8 else _unpacked(packed, dtype)
-        scale = self.scale[:, rows].to(dtype).unsqueeze(3)
+        rows = slice(start // cols, (start + room.shape[1]) // cols)
+        packed, tau = self.q[:, rows], room.view(self.tasks, -1, cols)
+        if self.bits == 8:
+            tau.copy_(packed)
+        else:
+            tau[..., : cols // 2] = (packed << 4) >> 4  # the shift back to the right carries the sign along
+            tau[..., cols // 2 :] = packed >> 4
+        scale = self.scale[:, rows].to(tau.dtype).unsqueeze(3)
         tau.view(self.tasks, -1, groups, cols // groups).mul_(scale)
-        return tau.view(self.tasks, stop - start)
-
-
-def _unpacked(packed: Tensor, dtype: torch.dtype) -> Tensor:
-    width = packed.shape[2]
-    tau = torch.empty(*packed.shape[:2], 2 * width, dtype=dtype, device=packed.device)
-    tau[..., :width] = (packed << 4) >> 4  # the shift back to the right carries the sign along
-    tau[..., width:] = packed >> 4
-    return tau
+        return room
 
 
 def quantised(tau: Tensor, *, unit: int, cols: int, bits: int) -> QuantPanel:
@@ -152,9 +148,11 @@ class LowRankPanel(Panel):
         return LowRankPanel(self.units, tensors["u"], tensors["v"])
 
     @override
-    def decode(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        rows = slice(start // self.grain, stop // self.grain)
-        return torch.bmm(self.u[:, rows].to(dtype), self.v.to(dtype)).view(self.tasks, stop - start)
+    def fill(self, room: Tensor, start: int) -> Tensor:
+        rows = slice(start // self.grain, (start + room.shape[1]) // self.grain)
+        u, v = self.u[:, rows].to(room.dtype), self.v.to(room.dtype)
+        torch.bmm(u, v, out=room.view(self.tasks, -1, self.grain))
+        return room
 
     @override
     def combine(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:

@@ -48,7 +48,7 @@ class Panel(ABC):
 
     @property
     def grain(self) -> int:
-        """`decode` starts and stops at multiples of this."""
+        """Pieces start and stop at multiples of this."""
         return 1
 
     @abstractmethod
@@ -60,8 +60,12 @@ class Panel(ABC):
         """The same panel over other tensors: moved to a device, or of fewer tasks."""
 
     @abstractmethod
+    def fill(self, room: Tensor, start: int) -> Tensor:
+        """τ[:, start:…] in the dtype and width of `room` (T s): written there, or a view where it lies so."""
+
     def decode(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """τ[:, start:stop] in `dtype`, (T, stop − start)."""
+        return self.fill(torch.empty(self.tasks, stop - start, dtype=dtype, device=self.device), start)
 
     @property
     def device(self) -> torch.device:
@@ -75,20 +79,21 @@ class Panel(ABC):
 
     def combine(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
         """into (R n) = start (n) + Σ_t w[:, t] τ[t], for weights w (R T U) with U = len(units)."""
-        for a, b in self.spans():
-            torch.addmm(start[a:b], w[..., 0], self.decode(a, b, into.dtype), out=into[:, a:b])
+        weights = w[..., 0].contiguous()
+        for a, b, tau in self.pieces(into.dtype):
+            torch.addmm(start[a:b], weights, tau, out=into[:, a:b])
 
     def inner(self, g: Tensor) -> Tensor:
         """⟨τ[t], g⟩ per run, task and unit: (R n) -> (R T U)."""
         total = g.new_zeros(g.shape[0], self.tasks)
-        for a, b in self.spans():
-            total.addmm_(g[:, a:b], self.decode(a, b, g.dtype).t())
+        for a, b, tau in self.pieces(g.dtype):
+            total.addmm_(g[:, a:b], tau.t())
         return total.unsqueeze(-1)
 
     def combine_parts(self, w: Tensor, *, parts: Tensor, start: Tensor, into: Tensor) -> None:
         """`combine` with a weight of its own for each part: w (R T Q), and `parts` (n) says which part."""
-        for a, b in self.spans():
-            tau, index = self.decode(a, b, into.dtype), parts[a:b].long()
+        for a, b, tau in self.pieces(into.dtype):
+            index = parts[a:b].long()
             for run in range(into.shape[0]):
                 weighted = w[run].index_select(1, index).mul_(tau)  # (T s)
                 torch.add(start[a:b], weighted.sum(0), out=into[run, a:b])
@@ -96,8 +101,8 @@ class Panel(ABC):
     def inner_parts(self, g: Tensor, *, parts: Tensor, count: int) -> Tensor:
         """`inner` for each part: (R n) -> (R T Q) with Q = count."""
         total = g.new_zeros(g.shape[0], self.tasks, count)
-        for a, b in self.spans():
-            tau, index = self.decode(a, b, g.dtype), parts[a:b].long().expand(self.tasks, -1)
+        for a, b, tau in self.pieces(g.dtype):
+            index = parts[a:b].long().expand(self.tasks, -1)
             for run in range(g.shape[0]):
                 total[run].scatter_add_(1, index, tau * g[run, a:b])
         return total
@@ -105,8 +110,7 @@ class Panel(ABC):
     def gram(self) -> Tensor:
         """⟨τ[t], τ[s]⟩ per unit, (U T T) in float32."""
         total = torch.zeros(self.tasks, self.tasks, device=self.device)
-        for a, b in self.spans():
-            tau = self.decode(a, b)
+        for _, _, tau in self.pieces(torch.float32):
             total.addmm_(tau, tau.t())
         return total.unsqueeze(0)
 
@@ -115,12 +119,14 @@ class Panel(ABC):
         index = torch.tensor(rows, device=self.device)
         return self.rebuilt({key: tensor.index_select(0, index) for key, tensor in self.tensors().items()})
 
-    def spans(self) -> Iterator[tuple[int, int]]:
-        """Pieces that fit the scratch, each a multiple of `grain`."""
-        room = _SCRATCH_NUMEL.get(self.device.type, _SCRATCH_NUMEL_GPU) // self.tasks
-        step = max(self.grain, room // self.grain * self.grain)
+    def pieces(self, dtype: torch.dtype) -> Iterator[tuple[int, int, Tensor]]:
+        """(a, b, τ[:, a:b]) in `dtype`, piece by piece through one scratch: each is void at the next."""
+        most = _SCRATCH_NUMEL.get(self.device.type, _SCRATCH_NUMEL_GPU) // self.tasks
+        step = min(self.numel, max(self.grain, most // self.grain * self.grain))
+        scratch = torch.empty(self.tasks * step, dtype=dtype, device=self.device)
         for a in range(0, self.numel, step):
-            yield a, min(a + step, self.numel)
+            b = min(a + step, self.numel)
+            yield a, b, self.fill(scratch[: self.tasks * (b - a)].view(self.tasks, b - a), a)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,37 +156,34 @@ class DensePanel(Panel):
         return DensePanel(self.units, tensors["data"], tensors.get("scale"))
 
     @override
-    def decode(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        tau = self.data[:, start:stop].to(dtype)
-        return tau if self.scale is None else tau * self.scale.to(dtype).unsqueeze(1)
+    def fill(self, room: Tensor, start: int) -> Tensor:
+        stored = self.data[:, start : start + room.shape[1]]
+        if stored.dtype == room.dtype and self.scale is None:
+            return stored
+        tau = room.copy_(stored)
+        return tau if self.scale is None else tau.mul_(self.scale.to(tau.dtype).unsqueeze(1))
 
     @override
     def combine(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
-        weights = w[..., 0] if self.scale is None else w[..., 0] * self.scale.to(w.dtype)
-        if self.data.dtype == into.dtype:
-            _combine_plain(self.data, weights, start, into)
-        elif into.shape[0] == 1 and half.is_fast(self.data, into):
-            half.combine(self.data, weights[0], start=start, into=into[0])
+        if self.data.dtype == into.dtype and self.scale is None:
+            _combine_plain(self.data, w[..., 0].contiguous(), start, into)
+        elif self.scale is not None and into.shape[0] == 1 and half.is_fast(self.data, into):
+            half.combine(self.data, w[0, :, 0] * self.scale, start=start, into=into[0])
         else:
-            for a, b in self.spans():
-                torch.addmm(start[a:b], weights, self.data[:, a:b].to(into.dtype), out=into[:, a:b])
+            super().combine(w, start=start, into=into)
 
     @override
     def inner(self, g: Tensor) -> Tensor:
-        if self.data.dtype == g.dtype:
-            total = _inner_plain(self.data, g)
-        elif g.shape[0] == 1 and half.is_fast(self.data, g):
-            total = half.inner(self.data, g[0]).unsqueeze(0)
-        else:
-            total = g.new_zeros(g.shape[0], self.tasks)
-            for a, b in self.spans():
-                total.addmm_(g[:, a:b], self.data[:, a:b].to(g.dtype).t())
-        return (total if self.scale is None else total * self.scale.to(g.dtype)).unsqueeze(-1)
+        if self.data.dtype == g.dtype and self.scale is None:
+            return _inner_plain(self.data, g).unsqueeze(-1)
+        if self.scale is not None and g.shape[0] == 1 and half.is_fast(self.data, g):
+            return (half.inner(self.data, g[0]) * self.scale).view(1, -1, 1)
+        return super().inner(g)
 
 
 def _combine_plain(data: Tensor, w: Tensor, start: Tensor, into: Tensor) -> None:
-    if into.shape[0] == 1:  # a matrix–vector product streams twice as fast as its matrix–matrix form
-        torch.addmv(start, data.t(), w[0], out=into[0])
+    if into.shape[0] == 1:  # a matrix–vector product streams faster than its matrix–matrix form
+        into[0].copy_(start).addmv_(data.t(), w[0])
     else:
         torch.addmm(start, w, data, out=into)
 
@@ -263,8 +266,8 @@ class BundlePanel(Panel):
         ]
 
     @override
-    def decode(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return self._widened(dtype).reshape(self.tasks, -1)[:, start:stop]
+    def fill(self, room: Tensor, start: int) -> Tensor:
+        return self._widened(room.dtype).reshape(self.tasks, -1)[:, start : start + room.shape[1]]
 
     @override
     def combine(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:

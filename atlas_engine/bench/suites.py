@@ -35,6 +35,11 @@ class Suite:
 
 SUITES = (
     Suite(
+        "engine",
+        "composition and its gradient against the naive formulation and against reading the bank",
+        "atlas_engine.bench.engine:engine",
+    ),
+    Suite(
         "predict",
         "a prediction against the bare tower, the imports and the cache",
         "atlas_engine.bench.predict:predict",

@@ -103,6 +103,9 @@ class Composer:
     @torch.no_grad()
     def gradient(self, grads: Mapping[str, Tensor]) -> Tensor:
         """∂L/∂λ for the free coefficients, from ∂L/∂θ by block name (or an `Arena`), of one run or of R."""
+        missing = [name for name in self.theta0 if name not in grads]
+        if missing:
+            raise BankError(f"no gradient was given for block '{missing[0]}' ({len(missing)} are missing).")
         first = self.blocks[0]
         batched = grads[first.name].dim() > len(first.shape)
         runs = grads[first.name].shape[0] if batched else 1

@@ -292,6 +292,11 @@ def test_coefficients_and_buffers_of_the_wrong_shape_are_refused():
         one.compose(drawn_lam((2, *one.shape)), into=one.buffers(3))
 
 
+def test_a_missing_gradient_is_named():
+    with pytest.raises(BankError, match=r"block 'proj' \(1 are missing\)"):
+        composer().gradient({name: g for name, g in base_gradient().items() if name != "proj"})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["ViT-B-32", "RN50"])
 def test_a_full_size_tower_composes_like_the_naive_formulation(model):

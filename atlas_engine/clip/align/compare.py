@@ -127,9 +127,9 @@ def _resized(pixels: Tensor, size: int) -> Tensor:
 def _ridge(features: Tensor, wanted: Tensor) -> Tensor:
     """The weights (D E) that take features (N D) nearest to `wanted` (N E)."""
     gram = features.T @ features
-    return torch.linalg.solve(
-        gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram)), features.T @ wanted
-    )
+    damped = gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram))
+    weights: Tensor = torch.linalg.solve(damped, features.T @ wanted)
+    return weights
 
 
 def _shots(features: Tensor, labels: Tensor, k: int) -> float:

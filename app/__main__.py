@@ -1,0 +1,52 @@
+"""`python -m app`: open the model, serve the page, say where. Progress and errors go to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import atlas_engine as atlas
+from app import text
+from app.model import open_engine
+from app.ui import build, launch
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until interrupted; 1 when there is no model to serve, or no port to serve it on."""
+    wanted = _parser().parse_args(arguments)
+    try:
+        opened = open_engine(wanted.model)
+    except atlas.AtlasError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if opened.reason:
+        print(opened.reason, file=sys.stderr)
+    with opened.engine:
+        page = build(opened)
+        try:
+            address = launch(page, host=wanted.host, port=wanted.port)
+        except OSError:  # the only word Gradio has for it
+            print(text.no_port(wanted.port), file=sys.stderr)
+            return 1
+        print(text.address(address), file=sys.stderr, flush=True)
+        page.block_thread()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m app",
+        description="Serve the page.",
+        epilog="examples:\n  python -m app\n  python -m app --host 0.0.0.0 --port 7860",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=int, help="port (GRADIO_SERVER_PORT, else the first free one from 7860)"
+    )
+    parser.add_argument("--model", help="model to serve (ATLAS_MODEL, else the bundled one)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What the web server refuses before Gradio sees it. Knows nothing of models, pages or Gradio.
+
+Gradio fetches a file reference whose path is a web address, on the server and without a size limit. No
+visitor of this page needs that, so such requests are turned away, and so are those larger than it can make.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from app import text
+
+__all__ = ["RequestGuard", "names_web_address"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class RequestGuard:
+    """ASGI middleware: reads the body of a JSON request, within `max_bytes`, and passes it on or refuses."""
+
+    def __init__(self, app: Application, *, max_bytes: int) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:  # noqa: D102 - ASGI's own name
+        if scope["type"] != "http" or _is_upload(scope):
+            return await self.app(scope, receive, send)
+        if _asks_for_web_address(scope["path"]):
+            return await _refuse(send, 403, text.NO_ADDRESSES)
+        if scope["method"] not in ("POST", "PUT", "PATCH"):
+            return await self.app(scope, receive, send)
+        body = await _read(receive, self.max_bytes)
+        if body is None:
+            return await _refuse(send, 413, text.TOO_LARGE)
+        if names_web_address(body):
+            return await _refuse(send, 400, text.NO_ADDRESSES)
+        return await self.app(scope, _replay(body, receive), send)
+
+
+def names_web_address(body: bytes) -> bool:
+    """Whether JSON holds a file reference, `{"path": …}` at any depth, whose path is a web address.
+
+    >>> names_web_address(b'{"data": [{"path": "https://example.org/cat.jpg"}]}')
+    True
+    """
+    try:
+        waiting = [json.loads(body)]
+    except (ValueError, RecursionError):
+        return False  # not JSON, so Gradio refuses it too
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if _is_web_address(value.get("path")):
+                return True
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    return False
+
+
+def _is_web_address(path: object) -> bool:
+    try:
+        return isinstance(path, str) and urlsplit(path).scheme in ("http", "https")
+    except ValueError:
+        return True
+
+
+def _asks_for_web_address(route: str) -> bool:
+    _, found, path = route.partition("/file=")
+    return bool(found) and (_is_web_address(path) or _is_web_address(unquote(path)))
+
+
+def _is_upload(scope: Message) -> bool:
+    return str(scope["path"]).rstrip("/").endswith("/upload")  # counted by Gradio's own max_file_size
+
+
+async def _read(receive: Receive, max_bytes: int) -> bytes | None:
+    chunks: list[bytes] = []
+    nbytes = 0
+    while True:
+        message = await receive()
+        chunks.append(message.get("body", b""))
+        nbytes += len(chunks[-1])
+        if nbytes > max_bytes:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body in one piece, then whatever the connection says next."""
+    unread = [body]
+
+    async def next_message() -> Message:
+        return (
+            {"type": "http.request", "body": unread.pop(), "more_body": False} if unread else await receive()
+        )
+
+    return next_message
+
+
+async def _refuse(send: Send, status: int, sentence: str) -> None:
+    body = json.dumps({"detail": sentence}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

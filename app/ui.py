@@ -1,0 +1,68 @@
+"""The page, put together from its tabs, and the only way it is served. Knows nothing of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+from starlette.middleware import Middleware
+
+from app import alerts, cards, components, text
+from app.examples import EXAMPLES, FOLDER
+from app.guard import RequestGuard
+from app.handlers.ask import ask
+from app.limits import LIMITS
+from app.model import Opened
+from app.tabs.ask import ask_tab
+from app.theme import DROP_SCRIPT, STYLE_SHEET, theme
+
+__all__ = ["build", "launch"]
+
+
+def build(opened: Opened) -> gr.Blocks:
+    """The whole page. Answers the first example on the way, which also warms the model up."""
+    gr.set_static_paths([FOLDER])
+    first = EXAMPLES[0]
+    *_, opening = ask(opened.engine, first.paths, first.class_text)
+    with gr.Blocks(
+        title=text.TITLE,
+        analytics_enabled=False,
+        delete_cache=(LIMITS.sweep_seconds, LIMITS.keep_seconds),
+    ) as page:
+        components.html_area(cards.header_html(), name="header")
+        if opened.reason:
+            components.html_area(alerts.banner_html(opened.reason), name="banner")
+        ask_tab(opened.engine, opening)
+        components.html_area(cards.footnote_html(), name="footnote")
+    return page
+
+
+def launch(page: gr.Blocks, *, host: str | None = None, port: int | None = None) -> str:
+    """Serve the page in the background, safely for strangers, and give back its address.
+
+    Without a host or port, GRADIO_SERVER_NAME and GRADIO_SERVER_PORT choose, else 127.0.0.1 and the first
+    free port from 7860.
+    """
+    page.queue(max_size=LIMITS.waiting, default_concurrency_limit=4, api_open=False)
+    _, address, _ = page.launch(server_name=host, server_port=port, prevent_thread_lock=True, **_safely())
+    return str(address)
+
+
+def _safely() -> dict[str, Any]:
+    guard = Middleware(RequestGuard, max_bytes=LIMITS.request_bytes)
+    return {
+        "quiet": True,
+        "share": False,
+        "show_error": False,
+        "strict_cors": True,
+        "ssr_mode": False,
+        "run_history": False,
+        "enable_monitoring": False,
+        "max_file_size": f"{LIMITS.file_megabytes}mb",
+        "state_session_capacity": LIMITS.sessions,
+        "footer_links": ["api"],
+        "app_kwargs": {"middleware": [guard]},
+        "theme": theme(),
+        "css_paths": [STYLE_SHEET],
+        "js": DROP_SCRIPT.read_text(encoding="utf-8"),
+    }

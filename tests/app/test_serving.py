@@ -1,0 +1,78 @@
+"""Starting the app: the model that was chosen, or the bundled one with the reason in sight."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+import atlas_engine as atlas
+from app import text
+from app.examples import EXAMPLES, FOLDER
+from app.model import open_engine
+from tests.serving import ROOT, start_server, stop_server
+
+
+def test_the_page_comes_with_its_settings_safe(server):
+    config = httpx.get(f"{server.address}/config", timeout=60).json()
+    assert config["title"] == text.TITLE
+    assert config["analytics_enabled"] is False
+    assert config["show_error"] is False
+    assert text.BANNER_HEADING not in str(config["components"])
+
+
+@pytest.mark.slow
+def test_a_model_that_the_hub_does_not_give_leaves_the_bundled_one_under_a_banner(tmp_path):
+    nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
+    started = time.monotonic()
+    server = start_server(tmp_path, ATLAS_MODEL="ViT-B-32/openai", **nowhere)
+    try:
+        page = httpx.get(f"{server.address}/config", timeout=60).text
+        assert text.BANNER_HEADING in page
+        assert "hub cannot be reached" in page
+        assert "hub cannot be reached" in server.log
+    finally:
+        stop_server(server)
+    assert (
+        time.monotonic() - started < 240
+    )  # seconds on a busy machine; retries of the hub alone took minutes
+
+
+def test_a_model_that_nobody_knows_is_replaced_with_the_reason(monkeypatch):
+    monkeypatch.setenv("ATLAS_MODEL", "ViT-B-23/openai")
+    opened = open_engine()
+    with opened.engine:
+        assert "ViT-B-32" in opened.reason
+        assert "bundled" in opened.reason or "Use" in opened.reason
+
+
+def test_without_a_model_at_all_the_app_says_so_and_ends(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "app"],
+        cwd=ROOT,
+        env={"ATLAS_ASSETS": str(tmp_path), "PATH": "", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the bundled model cannot be opened" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_example_picture_is_the_recorded_one_and_small():
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    recorded = dict(reversed(line) for line in re.findall(r"^(\w{64}) +\d+ +(\S+)$", readme, re.MULTILINE))
+    used = {file for example in EXAMPLES for file in example.files}
+    assert used == set(recorded) == {path.name for path in FOLDER.glob("*.jpg")}
+    for name, digest in recorded.items():
+        data = (FOLDER / name).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == digest
+        assert len(data) < 60_000
+        assert min(atlas.read_image(FOLDER / name).pixels.shape[:2]) >= 250

@@ -1,0 +1,46 @@
+"""What the README says is run, so that it cannot drift."""
+
+from __future__ import annotations
+
+import re
+
+from atlas_engine.cli.table import ROWS
+from tests.drawn import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    return [code for name, code in fenced if name == language]
+
+
+def test_the_python_example_runs_and_tells_a_cat_from_a_rocket(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (code,) = blocks("python")
+    assert len(code.strip().splitlines()) <= 10
+    exec(compile(code, "README.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("cat.jpg     cat ")
+    assert lines[1].startswith("rocket.jpg  rocket ")
+
+
+def test_the_two_commands_come_first_and_exist():
+    first = blocks("")[0]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for command in ("demo", "test"):
+        assert f"make {command}" in first
+        assert re.search(rf"^{command}:", makefile, flags=re.MULTILINE)
+
+
+def test_every_atlas_command_shown_exists():
+    known = {row.title for row in ROWS}
+    shown = re.findall(r"^atlas (\S+)(?: (\S+))?", "".join(blocks("")), flags=re.MULTILINE)
+    assert len(shown) >= 4
+    for noun, verb in shown:
+        assert f"atlas {noun}" in known or f"atlas {noun} {verb}" in known
+
+
+def test_every_link_leads_to_a_file():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
