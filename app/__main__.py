@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")
     parser.add_argument(
-        "--port", type=int, help="port (GRADIO_SERVER_PORT, else the first free one from 7860)"
+        "--port", type=int, help="port (else the first free one from GRADIO_SERVER_PORT or 7860)"
     )
     parser.add_argument("--model", help="model to serve (ATLAS_MODEL, else the bundled one)")
     return parser

@@ -35,6 +35,14 @@ BROKEN = (
 NO_ADDRESSES = "Pictures are not fetched from web addresses. Save the picture, then upload the file."
 TOO_LARGE = "The request is too large. Upload pictures as files, and send fewer class names."
 
+API_IMAGES = "Pictures"
+API_CLASSES = "Class names"
+API_ROWS = "Answers"
+API_PREDICT = (
+    "Rank class names for each picture. `classes` is one text, separated by commas or line ends. Returns "
+    '{"rows": [{"image", "label", "prob", "top": [{"label", "prob"}]}], "left_out": [sentence]}.'
+)
+
 
 def few_classes(count: int) -> str:
     """The refusal of a question with fewer than two class names."""
@@ -98,19 +106,10 @@ def example_label(title: str, classes: tuple[str, ...]) -> str:
 
 def no_port(port: int | None) -> str:
     """Why the page cannot be served."""
-    which = "the usual ports are" if port is None else f"port {port} is"
-    return f"{which} taken by another program. Give another one with --port."
+    which = "the port" if port is None else f"port {port}"
+    return f"{which} is taken by another program. Give another one with --port."
 
 
 def address(url: str) -> str:
     """The line printed when the page can be opened."""
     return f"aTLAS Studio is ready: open {url}"
-
-
-API_IMAGES = "Pictures"
-API_CLASSES = "Class names"
-API_ROWS = "Answers"
-API_PREDICT = (
-    "Rank class names for each picture. `classes` is one text, separated by commas or line ends. Returns "
-    '{"rows": [{"image", "label", "prob", "top": [{"label", "prob"}]}], "left_out": [sentence]}.'
-)

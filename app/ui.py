@@ -40,8 +40,8 @@ def build(opened: Opened) -> gr.Blocks:
 def launch(page: gr.Blocks, *, host: str | None = None, port: int | None = None) -> str:
     """Serve the page in the background, safely for strangers, and give back its address.
 
-    Without a host or port, GRADIO_SERVER_NAME and GRADIO_SERVER_PORT choose, else 127.0.0.1 and the first
-    free port from 7860.
+    Without a host, GRADIO_SERVER_NAME chooses, else 127.0.0.1; without a port, it is the first free one from
+    GRADIO_SERVER_PORT, else from 7860.
     """
     page.queue(max_size=LIMITS.waiting, default_concurrency_limit=4, api_open=False)
     _, address, _ = page.launch(server_name=host, server_port=port, prevent_thread_lock=True, **_safely())
