@@ -52,7 +52,7 @@ def combine(data: Tensor, w: Tensor, *, start: Tensor, into: Tensor) -> None:
 def inner(data: Tensor, g: Tensor) -> Tensor:
     """⟨data[t], g⟩ for every t, float32 (T), for data (T n) within ±1 and g (n)."""
     # Piece by piece, so that g comes from memory once. With |g| ≤ 1/8 the product over a piece of 2^18 is at
-    # most 2^15, which float16 can hold; what then falls below its range, 2^-21 of the largest, weighs nothing.
+    # most 2^15, which float16 can hold; what then falls below its range, 2^-21 of the peak, weighs nothing.
     total = torch.zeros(len(data))
     wide = torch.empty(min(len(g), _PIECE_NUMEL))
     narrow = torch.empty(len(wide), dtype=torch.float16)

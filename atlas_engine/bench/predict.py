@@ -40,6 +40,7 @@ print(memory_report().peak_nbytes)
 """
 _STEP = """
 import json, sys, time, torch
+from atlas_engine import runtime
 from atlas_engine.clip.tinyvit import tiny_vit_5m
 if sys.argv[1] == "kept":
     runtime.keep_memory()

@@ -81,6 +81,6 @@ def drawn_bank(theta0: dict[str, Tensor], *, tasks: int, storage: str, seed: int
 
 
 def drawn_like(theta0: dict[str, Tensor], *, seed: int = 1) -> dict[str, Tensor]:
-    """A gradient for every block, drawn."""
+    """A gradient for every block, drawn; so large that the naive sum in float16 does not vanish."""
     draw = torch.Generator().manual_seed(seed)
-    return {n: torch.empty_like(w).uniform_(-1e-3, 1e-3, generator=draw) for n, w in theta0.items()}
+    return {n: torch.empty_like(w).uniform_(-1, 1, generator=draw) for n, w in theta0.items()}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from atlas_engine.bank import TaskVectorBank
+from atlas_engine.bank import TaskVector, TaskVectorBank
 from atlas_engine.bank.storage import STORAGES
 from atlas_engine.bank.store import BankFile, load_bank, save_bank
 from atlas_engine.bank.tensorfile import checksum
@@ -32,6 +32,20 @@ def test_a_bank_comes_back_as_it_was_saved(tmp_path, bank, storage):
     stored = bank.stored_as(storage)
     save_bank(stored, tmp_path / "b.safetensors")
     assert _same(load_bank(tmp_path / "b.safetensors"), stored)
+
+
+def test_blocks_of_odd_size_do_not_put_their_neighbours_out_of_line(tmp_path):
+    base = {
+        "conv1.weight": torch.zeros(129, 131),
+        "proj": torch.zeros(131, 129),
+        "ln_pre.bias": torch.zeros(7),
+    }
+    tuned = {
+        name: torch.randn(w.shape, generator=torch.Generator().manual_seed(0)) for name, w in base.items()
+    }
+    odd = TaskVectorBank.from_vectors([TaskVector.between("odd", base=base, tuned=tuned)], storage="int8")
+    save_bank(odd, tmp_path / "odd.safetensors")
+    assert _same(load_bank(tmp_path / "odd.safetensors"), odd)
 
 
 def test_a_selection_is_saved_alone(tmp_path, bank):
