@@ -23,7 +23,8 @@ __all__ = ["combine", "inner", "is_fast"]
 _WIDTHS = (1024, 16384)
 """Table rows of this length keep T of them in a core's cache, and are long enough to stream."""
 
-_PIECE_NUMEL = 2**18
+_PIECE_NUMEL = 2**19
+"""Few pieces, as each waits for all threads; small enough for the cache that the cores share."""
 
 
 def is_fast(data: Tensor, other: Tensor) -> bool:
@@ -51,15 +52,15 @@ def combine(data: Tensor, w: Tensor, *, start: Tensor, into: Tensor) -> None:
 
 def inner(data: Tensor, g: Tensor) -> Tensor:
     """⟨data[t], g⟩ for every t, float32 (T), for data (T n) within ±1 and g (n)."""
-    # Piece by piece, so that g comes from memory once. With |g| ≤ 1/8 the product over a piece of 2^18 is at
-    # most 2^15, which float16 can hold; what then falls below its range, 2^-21 of the peak, weighs nothing.
+    # Piece by piece, so that g comes from memory once. With |g| ≤ 1/16 the product over a piece of 2^19 is at
+    # most 2^15, which float16 can hold; what then falls below its range, 2^-20 of the peak, weighs nothing.
     total = torch.zeros(len(data))
     wide = torch.empty(min(len(g), _PIECE_NUMEL))
     narrow = torch.empty(len(wide), dtype=torch.float16)
     for a in range(0, len(g), _PIECE_NUMEL):
         piece = g[a : a + _PIECE_NUMEL]
         least, most = torch.aminmax(piece)
-        factor = 0.125 / torch.maximum(-least, most).clamp_min_(torch.finfo(torch.float32).tiny)
+        factor = 0.0625 / torch.maximum(-least, most).clamp_min_(torch.finfo(torch.float32).tiny)
         scaled = torch.mul(piece, factor, out=wide[: len(piece)])
         product = torch.mv(data[:, a : a + len(piece)], narrow[: len(piece)].copy_(scaled))
         total += product.float() / factor
