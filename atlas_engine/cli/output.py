@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 from atlas_engine.cli.command import MisuseError
+from atlas_engine.files import replacing
 from atlas_engine.views.tables import printable
 
 __all__ = ["add_json_file", "add_json_flag", "emit", "emit_json", "human_nbytes", "say", "write_json"]
@@ -41,12 +41,10 @@ def add_json_file(parser: argparse.ArgumentParser) -> None:
 
 def write_json(path: Path, data: object) -> None:
     """Write JSON so that a reader sees the old file or the whole new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(_json_text(data) + "\n", encoding="utf-8")
-        partial.replace(path)
+        with replacing(path) as part:
+            part.write_text(_json_text(data) + "\n", encoding="utf-8")
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise MisuseError(f"cannot write {path} ({error.strerror}). Choose another file.") from error
 
 

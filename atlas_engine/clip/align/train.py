@@ -37,6 +37,7 @@ from atlas_engine.clip.align.lesson import (
     without_shared_direction,
 )
 from atlas_engine.config import Settings, setting
+from atlas_engine.files import replacing
 
 __all__ = ["AlignSettings", "AlignStep", "align", "student", "teacher_target", "write"]
 
@@ -184,9 +185,8 @@ def _restore(work: Path, visual: nn.Module, optimiser: torch.optim.AdamW) -> int
 
 def write(path: Path, state: dict[str, Any]) -> None:
     """Save so that a reader finds the old file or the whole new one."""
-    partial = path.with_suffix(".partial")
-    torch.save(state, partial)
-    partial.replace(path)
+    with replacing(path) as part:
+        torch.save(state, part)
 
 
 def _log(work: Path, step: AlignStep) -> None:
