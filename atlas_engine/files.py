@@ -1,13 +1,14 @@
-"""Files that appear whole or not at all. Knows nothing of what is in them."""
+"""Files that appear whole or not at all, their sizes and hashes. Knows nothing of what is in them."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["replacing"]
+__all__ = ["human_nbytes", "replacing", "sha256_of"]
 
 
 @contextmanager
@@ -26,3 +27,24 @@ def replacing(path: Path | str) -> Iterator[Path]:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def human_nbytes(nbytes: int) -> str:
+    """Bytes in the unit that reads best.
+
+    >>> human_nbytes(512), human_nbytes(1_572_864)
+    ('512 B', '1.5 MiB')
+    """
+    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= step:
+            return f"{nbytes / step:.1f} {unit}"
+    return f"{nbytes} B"
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hex, read piece by piece."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

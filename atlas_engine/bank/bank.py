@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from atlas_engine.bank.blocks import Block, BlockTable
-from atlas_engine.bank.budget import Plan, human_size, plan
+from atlas_engine.bank.budget import Plan, plan
 from atlas_engine.bank.panels import BundlePanel, DensePanel, Panel, Rows
 from atlas_engine.bank.storage import assemble, storage_named
 from atlas_engine.bank.vector import TaskVector, VectorInfo
 from atlas_engine.errors import BankError, unknown_name
+from atlas_engine.files import human_nbytes
 
 __all__ = ["Fit", "MemoryUse", "TaskVectorBank"]
 
@@ -236,7 +237,7 @@ class TaskVectorBank:
         )
 
     def __repr__(self) -> str:
-        size = human_size(self.nbytes)
+        size = human_nbytes(self.nbytes)
         return (
             f"TaskVectorBank({len(self.tasks)} tasks × {len(self.blocks)} blocks, "
             f"{self.storage}, {size} on {self.device})"

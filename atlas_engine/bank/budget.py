@@ -13,8 +13,9 @@ from atlas_engine.bank.blocks import BlockTable
 from atlas_engine.bank.storage import storage_named, vector_nbytes
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.errors import BankError
+from atlas_engine.files import human_nbytes
 
-__all__ = ["Plan", "human_size", "plan"]
+__all__ = ["Plan", "plan"]
 
 LADDER = ("float32", "float16", "int8", "int4")
 """From fine to narrow; each step halves the bytes. bfloat16 is as wide as float16 and less exact."""
@@ -33,8 +34,8 @@ class Plan:
     def __str__(self) -> str:
         gone = f"; left out {', '.join(self.dropped)}" if self.dropped else ""
         return (
-            f"{len(self.kept)} vectors in {self.storage}, {human_size(self.nbytes)} "
-            f"of {human_size(self.budget_nbytes)}{gone}"
+            f"{len(self.kept)} vectors in {self.storage}, {human_nbytes(self.nbytes)} "
+            f"of {human_nbytes(self.budget_nbytes)}{gone}"
         )
 
 
@@ -54,7 +55,7 @@ def plan(
     room = budget_nbytes // each
     if room == 0:
         raise BankError(
-            f"the memory budget is {human_size(budget_nbytes)} but one vector takes {human_size(each)} "
+            f"the memory budget is {human_nbytes(budget_nbytes)} but one vector takes {human_nbytes(each)} "
             f"in {name}. Give more memory, or compress the bank to low-rank-16."
         )
     order = sorted(range(len(tasks)), key=lambda t: -_gain(infos[t]))  # stable: ties stay in the bank's order
@@ -62,16 +63,6 @@ def plan(
     kept = tuple(task for t, task in enumerate(tasks) if t in best)
     dropped = tuple(task for t, task in enumerate(tasks) if t not in best)
     return Plan(name, kept, dropped, each * len(kept), budget_nbytes)
-
-
-def human_size(nbytes: int) -> str:
-    """Bytes for people.
-
-    >>> human_size(48_000_000), human_size(2_800_000_000)
-    ('46 MiB', '2.61 GiB')
-    """
-    mib = nbytes / 2**20
-    return f"{mib / 1024:.2f} GiB" if mib >= 1024 else f"{mib:.0f} MiB" if mib >= 10 else f"{mib:.1f} MiB"
 
 
 def _narrowing(storage: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The two products of a float16 panel on a CPU, at the speed of reading it. Knows nothing of banks.
+"""The two products of a float16 panel on a CPU where there is no numba (`native`). Knows nothing of banks.
 
 A CPU has no float16 arithmetic: widening every number to float32 first takes three times as long as reading
 it. Two kernels in torch widen in registers and sum in float32, and are used here:

@@ -5,8 +5,8 @@
     low rank    U V                    rank r; truncated SVD, or the factors a LoRA training gives
 
 It is the *difference* τ that is quantised: it is small, so its steps are small; quantised weights minus base
-weights would keep only noise (TVQ, ICCV 2025). The scale multiplies whole channels in the scratch where the
-numbers are widened; low rank never widens at all, both products go through the factors.
+weights would keep only noise (TVQ, ICCV 2025). The scale multiplies whole channels where the numbers are
+widened; low rank never widens at all, both products go through the factors.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from atlas_engine.bank import native
 from atlas_engine.bank.panels import Panel
 
 __all__ = ["LowRankPanel", "QuantPanel", "group_size", "quantised", "truncated"]
@@ -64,6 +65,10 @@ class QuantPanel(Panel):
     @override
     def rebuilt(self, tensors: Mapping[str, Tensor]) -> QuantPanel:
         return QuantPanel(self.units, tensors["q"], tensors["scale"], self.bits)
+
+    @override
+    def stored(self) -> native.Stored:
+        return native.Stored(self.q, self.scale, half=self.q.shape[2] if self.bits == 4 else 0)
 
     @override
     def fill(self, room: Tensor, start: int) -> Tensor:

@@ -6,8 +6,9 @@ A panel is the T × n matrix of task vectors of one block (or of many small bloc
     inner     ⟨τ[t], g⟩ for every t                (R n) @ (n T) -> (R T)
 
 R runs go through at once, so the numbers are read once each way whatever R is. Sums are kept in the dtype of
-`into` and `g` (float32; float64 in a finite-difference test). Storage narrower than that is widened piece by
-piece in a scratch that stays in cache, never as a whole. No product waits for the device.
+`into` and `g` (float32; float64 in a finite-difference test). Storage narrower than that is widened in
+registers (`native`, on a CPU with numba), or piece by piece in a scratch that stays in cache, never as a
+whole. No product waits for the device.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from atlas_engine.bank import half
+from atlas_engine.bank import half, native
 
 __all__ = ["TILE", "BundlePanel", "DensePanel", "Panel", "Rows", "normalised_half"]
 
@@ -79,12 +80,31 @@ class Panel(ABC):
 
     def combine(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
         """into (R n) = start (n) + Σ_t w[:, t] τ[t], for weights w (R T U) with U = len(units)."""
+        stored = self.stored()
+        if stored is not None and native.serves(stored, into):
+            native.combine(stored, w[..., 0], start=start, into=into)
+        else:
+            self.combine_by_torch(w, start=start, into=into)
+
+    def inner(self, g: Tensor) -> Tensor:
+        """⟨τ[t], g⟩ per run, task and unit: (R n) -> (R T U)."""
+        stored = self.stored()
+        if stored is not None and native.serves(stored, g):
+            return native.inner(stored, g).unsqueeze(-1)
+        return self.inner_by_torch(g)
+
+    def stored(self) -> native.Stored | None:
+        """The numbers as they lie in memory, where that is the same for all of them."""
+        return None
+
+    def combine_by_torch(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
+        """`combine` on any device."""
         weights = w[..., 0].contiguous()
         for a, b, tau in self.pieces(into.dtype):
             torch.addmm(start[a:b], weights, tau, out=into[:, a:b])
 
-    def inner(self, g: Tensor) -> Tensor:
-        """⟨τ[t], g⟩ per run, task and unit: (R n) -> (R T U)."""
+    def inner_by_torch(self, g: Tensor) -> Tensor:
+        """`inner` on any device."""
         total = g.new_zeros(g.shape[0], self.tasks)
         for a, b, tau in self.pieces(g.dtype):
             total.addmm_(g[:, a:b], tau.t())
@@ -164,21 +184,25 @@ class DensePanel(Panel):
         return tau if self.scale is None else tau.mul_(self.scale.to(tau.dtype).unsqueeze(1))
 
     @override
-    def combine(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
+    def stored(self) -> native.Stored:
+        return native.Stored(self.data, torch.ones(self.tasks) if self.scale is None else self.scale)
+
+    @override
+    def combine_by_torch(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
         if self.data.dtype == into.dtype and self.scale is None:
             _combine_plain(self.data, w[..., 0].contiguous(), start, into)
         elif self.scale is not None and into.shape[0] == 1 and half.is_fast(self.data, into):
             half.combine(self.data, w[0, :, 0] * self.scale, start=start, into=into[0])
         else:
-            super().combine(w, start=start, into=into)
+            super().combine_by_torch(w, start=start, into=into)
 
     @override
-    def inner(self, g: Tensor) -> Tensor:
+    def inner_by_torch(self, g: Tensor) -> Tensor:
         if self.data.dtype == g.dtype and self.scale is None:
             return _inner_plain(self.data, g).unsqueeze(-1)
         if self.scale is not None and g.shape[0] == 1 and half.is_fast(self.data, g):
             return (half.inner(self.data, g[0]) * self.scale).view(1, -1, 1)
-        return super().inner(g)
+        return super().inner_by_torch(g)
 
 
 def _combine_plain(data: Tensor, w: Tensor, start: Tensor, into: Tensor) -> None:

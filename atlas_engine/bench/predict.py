@@ -41,10 +41,10 @@ print(memory_report().peak_nbytes)
 _STEP = """
 import json, sys, time, torch
 from atlas_engine import runtime
-from atlas_engine.clip.tinyvit import tiny_vit_5m
+from atlas_engine.clip import bundled
 if sys.argv[1] == "kept":
     runtime.keep_memory()
-tower = tiny_vit_5m(128, num_classes=0).eval()
+tower = bundled.build().visual.eval()
 images, seconds = torch.zeros(32, 3, 128, 128), []
 for _ in range(8):
     start = time.perf_counter()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from atlas_engine.cli.command import Command
-from atlas_engine.cli.output import add_json_flag, emit, emit_json, human_nbytes
+from atlas_engine.cli.output import add_json_flag, emit, emit_json
 from atlas_engine.config import cache_folder
+from atlas_engine.files import human_nbytes
 
 __all__ = ["CLEAR", "PATH", "SIZE"]
 

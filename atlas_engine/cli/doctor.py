@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atlas_engine.cli.command import Command
-from atlas_engine.cli.output import add_json_flag, emit, emit_json, human_nbytes
+from atlas_engine.cli.output import add_json_flag, emit, emit_json
 from atlas_engine.config import assets_folder, cache_folder, software_version
+from atlas_engine.files import human_nbytes
 from atlas_engine.views.tables import table
 
 __all__ = ["CHECKS", "DOCTOR", "Finding"]

@@ -11,7 +11,7 @@ from atlas_engine.cli.command import MisuseError
 from atlas_engine.files import replacing
 from atlas_engine.views.tables import printable
 
-__all__ = ["add_json_file", "add_json_flag", "emit", "emit_json", "human_nbytes", "say", "write_json"]
+__all__ = ["add_json_file", "add_json_flag", "emit", "emit_json", "say", "write_json"]
 
 
 def emit(text: str) -> None:
@@ -46,18 +46,6 @@ def write_json(path: Path, data: object) -> None:
             part.write_text(_json_text(data) + "\n", encoding="utf-8")
     except OSError as error:
         raise MisuseError(f"cannot write {path} ({error.strerror}). Choose another file.") from error
-
-
-def human_nbytes(nbytes: int) -> str:
-    """Bytes in the unit that reads best.
-
-    >>> human_nbytes(512), human_nbytes(1_572_864)
-    ('512 B', '1.5 MiB')
-    """
-    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if nbytes >= step:
-            return f"{nbytes / step:.1f} {unit}"
-    return f"{nbytes} B"
 
 
 def _json_text(data: object) -> str:

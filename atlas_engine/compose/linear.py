@@ -7,14 +7,10 @@ derivative is ever taken. No ordinary module gives the same answer, so nothing h
 
 from __future__ import annotations
 
-import functools
-import warnings
-
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.func import functional_call, jvp
 
+from atlas_engine.bank.tangent import make_ready, value_and_tangent
 from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.compose.kernel import Composer
 
@@ -29,10 +25,7 @@ class LinearEncoder(ComposedEncoder):
         # Δ on a base of nothing, not θ(λ) − θ0: the difference of two near numbers would lose digits.
         nothing = {name: base.new_zeros(()).expand(base.shape) for name, base in composer.theta0.items()}
         self._delta = Composer(nothing, composer.bank, composer.layout)
-        _load_jvp_rules()
-        for module in self._tower.modules():
-            if isinstance(module, nn.MultiheadAttention):  # its path for inference has no jvp either
-                module.training, module.dropout = True, 0.0
+        make_ready(self._tower)
 
     def _make_room(self, runs: int) -> None:
         super()._make_room(runs)
@@ -47,21 +40,6 @@ class LinearEncoder(ComposedEncoder):
     def _forward(self, images: Tensor, run: int) -> Tensor:
         assert self._theta is not None
         delta = {name: view if self._grads is None else view[run] for name, view in self._theta.items()}
-
-        def features(weights: dict[str, Tensor]) -> Tensor:
-            return functional_call(self._tower, weights, (images,))  # type: ignore[no-any-return]
-
         # The value at θ0 keeps its graph: its backward is the tangent's too. The tangent needs none.
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # fused kernels have no jvp
-            pair: tuple[Tensor, Tensor] = jvp(features, (self._leaves[run],), (delta,))  # type: ignore[assignment]
-        value, tangent = pair
-        return value + tangent.detach()
-
-
-@functools.cache
-def _load_jvp_rules() -> None:
-    """Have torch compile its rules, once: on first use it does so by a call that it has itself deprecated."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        with forward_ad.dual_level():
-            forward_ad.make_dual(torch.zeros(()), torch.zeros(()))  # type: ignore[no-untyped-call]
+        value, tangent = value_and_tangent(self._tower, self._leaves[run], delta, images)
+        return value + tangent

@@ -21,7 +21,7 @@ def test_float32_gives_back_every_number(bank, tuned_vectors):
 
 
 def test_a_bank_says_what_it_is(bank):
-    assert repr(bank) == "TaskVectorBank(3 tasks × 32 blocks, float32, 11 MiB on cpu)"
+    assert repr(bank) == "TaskVectorBank(3 tasks × 32 blocks, float32, 10.7 MiB on cpu)"
     use = bank.memory()
     assert use.nbytes == bank.nbytes == sum(use.by_kind.values())
     assert use.nbytes_as_float32 == 4 * 3 * bank.blocks.numel

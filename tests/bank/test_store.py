@@ -48,6 +48,13 @@ def test_blocks_of_odd_size_do_not_put_their_neighbours_out_of_line(tmp_path):
     assert _same(load_bank(tmp_path / "odd.safetensors"), odd)
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_bank_of_one_vector_comes_back_in_every_storage(tmp_path, tuned_vectors, storage):
+    alone = TaskVectorBank.from_vectors(tuned_vectors[:1], storage=storage)
+    save_bank(alone, tmp_path / "b.safetensors")
+    assert _same(load_bank(tmp_path / "b.safetensors"), alone)
+
+
 def test_a_selection_is_saved_alone(tmp_path, bank):
     rest = bank.without(["disks"])
     save_bank(rest, tmp_path / "rest.safetensors")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from atlas_engine import runtime
-from atlas_engine.bank import TaskVector, TaskVectorBank
+from atlas_engine.bank import TaskVector, TaskVectorBank, native
 from atlas_engine.bank.storage import STORAGES
 from atlas_engine.bench.naive import naive_compose
 from atlas_engine.compose.coefficients import Layout
@@ -173,6 +173,27 @@ def test_narrow_storage_keeps_the_direction_of_the_gradient(storage, least):
     wanted = composer().gradient(base_gradient())
     found = composer(storage).gradient(base_gradient())
     assert cosine(found, wanted) >= least
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16", "bfloat16", "int8", "int4"])
+def test_a_block_large_enough_for_machine_code_composes_like_its_stored_numbers(storage):
+    draw = torch.Generator().manual_seed(7)
+    base = {"w": torch.randn(512, 512, generator=draw)}
+    vectors = [
+        TaskVector(f"t{t}", {"w": 1e-2 * torch.randn(512, 512, generator=draw)}, "b") for t in range(4)
+    ]
+    large = TaskVectorBank.from_vectors(vectors, storage=storage)
+    one, tau = Composer(base, large), large.vectors_of("w").double()
+    lam, pull = drawn_lam((2, 4, 1)), torch.randn(2, 512, 512, generator=draw)
+    # Without numba float16 is right to 11 bits; the base's own rounding, 2e-7 of 4, is there in any case.
+    rough = 1e-5 if native.has(storage) or storage != "float16" else 2e-3
+    for runs in (lam, lam[:1]):
+        moved = one.compose(runs)["w"].double() - base["w"]
+        wanted = torch.einsum("rtm,tn->rn", runs.double(), tau).view_as(moved)
+        assert torch.allclose(moved, wanted, rtol=0, atol=rough * wanted.abs().max().item() + 5e-7)
+        grad = one.gradient({"w": pull[: len(runs)]})[..., 0].double()
+        exact = pull[: len(runs)].flatten(1).double() @ tau.t()
+        assert torch.allclose(grad, exact, rtol=0, atol=rough * exact.abs().max().item())
 
 
 def test_one_part_equals_blockwise_and_equal_parts_equal_one():

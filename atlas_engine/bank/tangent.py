@@ -1,0 +1,51 @@
+"""A tower and its tangent: f(x; θ) and J·Δ in one pass. Knows nothing of banks, losses or coefficients.
+
+The paper's linearised variant stands on it: f(x; θ0) + J·Δ in place of f(x; θ0 + Δ). J never changes, so the
+gradient in Δ is an ordinary backward pass at θ0; no second derivative is ever taken.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call, jvp
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+__all__ = ["make_ready", "value_and_tangent"]
+
+
+def make_ready(tower: nn.Module) -> None:
+    """Switch off what has no jvp, in a tower that is nobody else's: attention's path for inference."""
+    _load_rules()
+    for module in tower.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            module.training, module.dropout = True, 0.0
+
+
+def value_and_tangent(
+    tower: nn.Module, theta: Mapping[str, Tensor], delta: Mapping[str, Tensor], images: Tensor
+) -> tuple[Tensor, Tensor]:
+    """f(x; θ), with its graph to θ, and J·Δ at θ, without one. Both (B D)."""
+
+    def features(weights: dict[str, Tensor]) -> Tensor:
+        return functional_call(tower, weights, (images,))  # type: ignore[no-any-return]
+
+    tangents = {name: tensor.detach() for name, tensor in delta.items()}
+    with sdpa_kernel(SDPBackend.MATH):  # fused kernels have no jvp
+        pair: tuple[Tensor, Tensor] = jvp(features, (dict(theta),), (tangents,))  # type: ignore[assignment]
+    value, tangent = pair
+    return value, tangent.detach()
+
+
+@functools.cache
+def _load_rules() -> None:
+    """Have torch compile its rules, once: on first use it does so by a call that it has itself deprecated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with forward_ad.dual_level():
+            forward_ad.make_dual(torch.zeros(()), torch.zeros(()))  # type: ignore[no-untyped-call]
