@@ -30,8 +30,18 @@ from typing import Any, TypeVar
 
 from atlas_engine.errors import ConfigError, unknown_name
 
-__all__ = ["Setting", "Settings", "assets_folder", "cache_folder", "describe", "setting", "software_version"]
+__all__ = [
+    "MAX_CLASS_NAME",
+    "Setting",
+    "Settings",
+    "assets_folder",
+    "cache_folder",
+    "describe",
+    "setting",
+    "software_version",
+]
 
+MAX_CLASS_NAME = 200  # characters: a longer one is a sentence, or an accident
 _RULES = "atlas_rules"  # the key of our entry in a dataclass field's metadata
 
 Value = TypeVar("Value")

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from atlas_engine.config import MAX_CLASS_NAME
 from atlas_engine.data.formats import printable
 from atlas_engine.data.images import read_each
 from atlas_engine.data.listing import Ignored, Listing, list_folder, list_zip, shown, unwrapped
@@ -40,7 +41,6 @@ __all__ = [
     "read_zip",
 ]
 
-_MAX_CLASS_NAME = 200  # characters: a longer one is a sentence, or an accident
 
 Source = Path | bytes
 Ref = TypeVar("Ref")
@@ -162,7 +162,7 @@ def pretty_name(folder: str) -> str:
     ('guinea pig', 't-shirt')
     """
     words = unicodedata.normalize("NFC", folder).replace("_", " ").split()
-    return printable(" ".join(words), most=_MAX_CLASS_NAME + 1)
+    return printable(" ".join(words), most=MAX_CLASS_NAME + 1)
 
 
 def natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:
@@ -172,7 +172,7 @@ def natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:
     ['img1', 'Img2', 'img10']
     """
     # A number is ordered by its count of digits, then by these: int() would refuse very long ones.
-    pieces = [piece.lstrip("0") or piece for piece in re.findall(r"[0-9]+|[^0-9]+", name.casefold())]
+    pieces = [piece.lstrip("0") or piece[:1] for piece in re.findall(r"[0-9]+|[^0-9]+", name.casefold())]
     return [(0, len(p), p) if p[0] in "0123456789" else (1, 0, p) for p in pieces], name
 
 
@@ -221,10 +221,10 @@ def _check_classes(name: str, classes: tuple[str, ...], *, min_classes: int) -> 
         pretty = pretty_name(folder)
         if not pretty:
             raise SupportError(f"{name}: folder '{printable(folder)}' names no class. Rename it.")
-        if len(pretty) > _MAX_CLASS_NAME:
+        if len(pretty) > MAX_CLASS_NAME:
             raise SupportError(
                 f"{name}: the class name '{printable(pretty, most=40)}' has {len(folder)} characters, "
-                f"but at most {_MAX_CLASS_NAME} are taken. Rename the folder."
+                f"but at most {MAX_CLASS_NAME} are taken. Rename the folder."
             )
         twin = seen.setdefault(pretty.casefold(), folder)
         if twin != folder:

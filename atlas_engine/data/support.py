@@ -1,0 +1,67 @@
+"""Labelled pictures to adapt to, few or many. Knows nothing of models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from atlas_engine.data.folders import ClassFolder, read_folder, read_items
+from atlas_engine.data.picture import Picture
+from atlas_engine.data.transforms import to_square
+from atlas_engine.errors import SupportError
+
+__all__ = ["Support"]
+
+
+@dataclass(frozen=True)
+class Support:
+    """Pictures, the class number of each, and the class names. Every class has at least one picture."""
+
+    pictures: tuple[Picture, ...]
+    labels: tuple[int, ...]
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.pictures) != len(self.labels):
+            raise SupportError(
+                f"got {len(self.pictures)} pictures and {len(self.labels)} labels. Give one label a picture."
+            )
+        if len(self.classes) < 2:
+            raise SupportError(f"got {len(self.classes)} class(es), but telling apart needs at least 2.")
+        strange = [label for label in self.labels if not 0 <= label < len(self.classes)]
+        if strange:
+            raise SupportError(f"label {strange[0]} is none of the {len(self.classes)} classes.")
+        counts = Counter(self.labels)
+        for label, name in enumerate(self.classes):
+            if not counts[label]:
+                raise SupportError(f"class '{name}' has no pictures. Add at least one, or take it away.")
+
+    @classmethod
+    def from_folder(cls, folder: Path | str | ClassFolder) -> Support:
+        """The pictures of a folder with one sub-folder a class."""
+        listed = folder if isinstance(folder, ClassFolder) else read_folder(Path(folder))
+        read, _ = read_items(listed.items)
+        pictures = tuple(picture for _, picture in read)
+        return cls(pictures, tuple(item.label for item, _ in read), listed.pretty)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many pictures each class has."""
+        counts = Counter(self.labels)
+        return tuple(counts[label] for label in range(len(self.classes)))
+
+    def squares(self, size: int, *, resize: str, interpolation: str) -> Tensor:
+        """The pictures as uint8 (N 3 size size)."""
+        return torch.stack(
+            [to_square(one, size, resize=resize, interpolation=interpolation) for one in self.pictures]
+        )
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __repr__(self) -> str:
+        return f"Support({len(self)} pictures of {len(self.classes)} classes)"
