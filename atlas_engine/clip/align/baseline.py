@@ -1,4 +1,4 @@
-"""The training-free baseline: a classifier's guesses as a sentence embedding. Knows nothing of TinyViT.
+"""The training-free baseline: a classifier's guesses as a sentence embedding. Knows nothing of training.
 
     z = Σ_c p_c · (t_c − m)        p: probabilities over ImageNet's classes at temperature 2
                                    t_c: embedding of the class's name, m: their mean
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from atlas_engine.clip import bundled
 from atlas_engine.clip.align import towers
 from atlas_engine.clip.align.vocabulary import imagenet
+from atlas_engine.clip.align.words import text_reader
 
 __all__ = ["SIZE", "baseline"]
 
@@ -29,9 +29,7 @@ BATCH = 64
 def baseline() -> Callable[[Tensor, Sequence[str]], Tensor]:
     """A function from images (B 3 160 160) in 0…1 and class names to cosines (B C)."""
     tower = towers.lite0()
-    clip = bundled.build().eval()
-    clip.text.proj = torch.nn.Identity()
-    text = bundled.text_encoder(clip, torch.device("cpu"))
+    text = text_reader()
     with torch.inference_mode():
         names = F.normalize(_read(text, [concept.name for concept in imagenet()]), dim=-1)
     middle = names.mean(dim=0)

@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from atlas_engine import runtime
-from atlas_engine.clip import bundled
 from atlas_engine.clip.align import batches, towers
-from atlas_engine.clip.align.lesson import concept_embeddings, read_concepts, without_shared_direction
+from atlas_engine.clip.align.student import HALF
+from atlas_engine.clip.align.train import TEACHER_SIZE
+from atlas_engine.clip.align.words import concept_words, text_projection, text_reader
 
 __all__ = ["Candidate", "Score", "Sheet", "compare"]
 
@@ -30,7 +31,8 @@ SHOTS = (1, 4)
 DRAWS = 10
 BATCH = 32
 RIDGE = 1e-2  # share of the features' mean square
-TEACHER_SIZE, TEMPERATURE = 160, 2.0
+TEMPERATURE = 2.0
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what TinyViT was trained with
 
 Candidate = tuple[str, int]
 
@@ -61,7 +63,8 @@ class Score:
 def compare(sheets: Sequence[Sheet], teach: Tensor, wheel: Path) -> Iterator[Score]:
     """Scores of every candidate on every sheet; the regression learns from the images `teach` (N 3 S S)."""
     runtime.keep_memory()
-    text, words, projection = _language()
+    text, projection = text_reader(), text_projection()
+    words = concept_words()
     probs = _teacher_probs(teach)
     for tower, size in CANDIDATES:
         encode = _encoder(tower, size, wheel)
@@ -75,27 +78,13 @@ def compare(sheets: Sequence[Sheet], teach: Tensor, wheel: Path) -> Iterator[Sco
             yield Score(tower, size, sheet.name, _share(zero == sheet.labels), one, four, rate)
 
 
-def _language() -> tuple[Callable[[Sequence[str]], Tensor], Tensor, Tensor]:
-    clip = bundled.build().eval()
-    clip.text.proj = torch.nn.Identity()
-    encode = bundled.text_encoder(clip, torch.device("cpu"))
-
-    def text(sentences: Sequence[str]) -> Tensor:
-        with torch.no_grad():
-            return encode(sentences)
-
-    readings = read_concepts(text)
-    projection = without_shared_direction(readings)
-    return text, concept_embeddings(readings, projection), projection
-
-
 def _encoder(tower: str, size: int, wheel: Path) -> Callable[[Tensor], tuple[Tensor, float]]:
     """A function from squares to unit features (N D) and images a second."""
     if tower == towers.LITE0:
-        model, mean, std = towers.lite0(), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+        model, mean, std = towers.lite0(), HALF, HALF
         model.reset_classifier(0)  # type: ignore[operator]
     else:
-        model, mean, std = towers.tinyvit(wheel, size), bundled.MEAN, bundled.STD
+        model, mean, std = towers.tinyvit(wheel, size), IMAGENET_MEAN, IMAGENET_STD
 
     def encode(pixels: Tensor) -> tuple[Tensor, float]:
         parts, seconds = [], 0.0
@@ -111,10 +100,10 @@ def _encoder(tower: str, size: int, wheel: Path) -> Callable[[Tensor], tuple[Ten
 
 
 def _teacher_probs(pixels: Tensor) -> Tensor:
-    model, half = towers.lite0(), (0.5, 0.5, 0.5)
+    model = towers.lite0()
     with torch.inference_mode():
         parts = [
-            (model(batches.normalise(_resized(some, TEACHER_SIZE), half, half)) / TEMPERATURE).softmax(dim=1)
+            (model(batches.normalise(_resized(some, TEACHER_SIZE), HALF, HALF)) / TEMPERATURE).softmax(dim=1)
             for some in torch.split(pixels, BATCH)
         ]
     return torch.cat(parts).clone()

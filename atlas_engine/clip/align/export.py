@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +12,33 @@ import torch
 from atlas_engine import runtime
 from atlas_engine.clip import bundled
 from atlas_engine.clip.align import towers
-from atlas_engine.clip.align.train import AlignSettings
+from atlas_engine.config import Settings
+from atlas_engine.files import sha256_of
 
 __all__ = ["export"]
 
 KEPT_LOSSES = 40
 
 
-def export(work: Path, path: Path, settings: AlignSettings, *, images: int) -> dict[str, Any]:
+def export(
+    work: Path, path: Path, *, settings: Sequence[Settings], images: int, named: int
+) -> dict[str, Any]:
     """Write `path` (fp16 safetensors without the text tower's own weights) and the manifest beside it."""
     from safetensors.torch import save_file
 
-    state = torch.load(work / "finished.pt", weights_only=True)
+    state = torch.load(work / "model.pt", weights_only=True)
     ours = {name: _half(tensor) for name, tensor in state.items() if not name.startswith("text.transformer.")}
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(ours, path)
     manifest = {
         "name": bundled.NAME,
         "file": path.name,
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "sha256": sha256_of(path),
         "text_tower": {"package": bundled.PIP_NAME, "sha256": bundled.TEXT_SHA256},
-        "image_tower": {"package": towers.TINYVIT_WHEEL, "sha256": towers.TINYVIT_SHA256},
-        "teacher": {"name": towers.LITE0, "sha256": towers.LITE0_SHA256},
+        "image_tower": {"package": towers.LITE0_PIP_NAME, "sha256": towers.LITE0_SHA256},
         "images": images,
-        "settings": settings.as_dict(),
+        "named_pictures": named,
+        "settings": {name: value for some in settings for name, value in some.as_dict().items()},
         "losses": _losses(work / "log.jsonl"),
         "versions": runtime.versions(),
     }
@@ -48,7 +51,7 @@ def _half(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _losses(log: Path) -> list[dict[str, float]]:
-    """The mean loss and agreement of equal stretches of the run; a step that was done twice counts once."""
+    """The mean losses of equal stretches of the run; a step that was done twice counts once."""
     steps = {row["index"]: row for row in map(json.loads, log.read_text(encoding="utf-8").splitlines())}
     rows = [steps[index] for index in sorted(steps)]
     size = max(1, len(rows) // KEPT_LOSSES)
@@ -56,8 +59,11 @@ def _losses(log: Path) -> list[dict[str, float]]:
     return [
         {
             "step": stretch[-1]["index"],
-            "loss": round(sum(row["loss"] for row in stretch) / len(stretch), 4),
-            "agreement": round(sum(row["agreement"] for row in stretch) / len(stretch), 4),
+            **{name: round(_mean(stretch, name), 4) for name in ("words", "names", "keep")},
         }
         for stretch in stretches
     ]
+
+
+def _mean(rows: Sequence[dict[str, float]], name: str) -> float:
+    return sum(row[name] for row in rows) / len(rows)

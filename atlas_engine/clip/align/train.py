@@ -1,19 +1,24 @@
-"""Join the image tower to the text tower. Knows nothing of folders or flags.
+"""The bundled model's lesson: the image tower and its head learn together. Knows nothing of folders or flags.
 
-The teacher is EfficientNet-Lite0's classifier over ImageNet's thousand classes; a known label y is mixed in.
-The student's z is TinyViT's projected feature, and t_c the fixed embedding of concept c:
+EfficientNet-Lite0 is its own teacher: at 160 px it says of each crop which of a thousand concepts it shows,
+and the student sees the same crop at 128 px, now and then redrawn (batches.py). A known label is mixed in:
 
-    target = (1 − a)·softmax(teacher / T) + a·onehot(y)          a = 0 where nobody has labelled the image
-    loss   = cross-entropy of softmax(z·t_c / tau) against target
+    target = (1 − a)·softmax(teacher) + a·onehot(y)             a = 0 where nobody has labelled the image
 
-Both see the same crop; the student's may be restyled (batches.py). First the projection learns alone, then
-the whole tower; BatchNorm statistics stay frozen throughout. The state is saved now and then: a killed run
-goes on where it was, and gives the same weights as one that was never stopped.
+The student starts as the teacher, and its head as the mixture of the concepts' embeddings t_c that the
+teacher's classifier asks for. Three cross-entropies add up, r being what the head reads in it (concept.py):
+
+    words   softmax(r·t_c / tau) against the target
+    names   softmax(r·n_k / tau) against the name of a named picture, among all names
+    keep    softmax(classifier) against the target: the thousand concepts stay apart in the features, also
+            those that no image here shows
+
+BatchNorm statistics stay frozen. The state is saved now and then: a killed run goes on where it was, and
+gives the same weights as one that was never stopped.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import time
@@ -23,162 +28,122 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from atlas_engine import runtime
-from atlas_engine.clip import bundled
-from atlas_engine.clip.align import batches, towers
-from atlas_engine.clip.align.lesson import (
-    UNKNOWN,
-    Lesson,
-    concept_embeddings,
-    read_concepts,
-    without_shared_direction,
-)
+from atlas_engine.clip.align import batches
+from atlas_engine.clip.align.lesson import Lesson, with_labels
+from atlas_engine.clip.align.student import HALF, Student, Words, features_of
+from atlas_engine.clip.align.towers import lite0
 from atlas_engine.config import Settings, setting
 from atlas_engine.files import replacing
 
-__all__ = ["AlignSettings", "AlignStep", "align", "student", "teacher_target", "write"]
+__all__ = ["TEACHER_SIZE", "AlignSettings", "AlignStep", "align", "write"]
 
 TEACHER_SIZE = 160
-HALF = (0.5, 0.5, 0.5)  # the mean and deviation that EfficientNet-Lite0 was trained with
+WARM_STEPS = 20
+PLAIN_SHARE = 0.6  # of named pictures, which are mostly drawings already
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignSettings(Settings):
     """How the bundled model is trained."""
 
-    steps: int = setting(500, help="optimiser steps", low=1)
-    head_steps: int = setting(50, help="of these, steps of the projection alone", low=0)
-    batch: int = setting(64, help="images a step", low=1)
-    lr_head: float = setting(2e-3, help="learning rate of the projection", low=0)
-    lr_trunk: float = setting(3e-4, help="learning rate of the tower", low=0)
-    weight_decay: float = setting(0.05, help="pull of weights to zero", low=0)
+    steps: int = setting(600, help="optimiser steps", low=1)
+    batch: int = setting(32, help="images a step", low=1)
+    named_batch: int = setting(28, help="named pictures a step", low=1)
+    lr: float = setting(2e-4, help="learning rate of the tower", low=0)
+    weight_decay: float = setting(0.02, help="pull of the tower's weights to zero", low=0)
     label_share: float = setting(0.5, help="a: share of a known label in the target", low=0, high=1)
-    temperature: float = setting(1.0, help="T: softness of the teacher", low=0.1)
     tau: float = setting(0.07, help="softness of the student", low=0.01)
-    finish_images: int = setting(
-        20_000, help="images whose features the projection learns from at last", low=1
-    )
-    finish_rounds: int = setting(12, help="rounds over those features", low=0)
+    names_weight: float = setting(0.5, help="weight of the names in the loss", low=0)
+    keep_weight: float = setting(1.0, help="weight of the kept concepts in the loss", low=0)
     save_every: int = setting(50, help="steps between saved states", low=1)
     seed: int = setting(0, help="seed of order, crops and styles", low=0)
 
 
 @dataclass(frozen=True)
 class AlignStep:
-    """One step done: its loss, and the share of images whose likeliest concept is the target's."""
+    """One step done: its three losses, and how long it took."""
 
     index: int
     of: int
-    loss: float
-    agreement: float
+    words: float
+    names: float
+    keep: float
     seconds: float
 
 
-def align(lesson: Lesson, trunk: nn.Module, work: Path, settings: AlignSettings) -> Iterator[AlignStep]:
-    """Train from the weights of `trunk`, or go on from the state in `work`; the result is `work/model.pt`."""
+def align(lesson: Lesson, words: Words, work: Path, settings: AlignSettings) -> Iterator[AlignStep]:
+    """Train, or go on from the state in `work`; the result is `work/trained.pt`."""
     runtime.keep_memory()
-    clip, words = student(settings.seed)
-    clip.visual.trunk.load_state_dict(trunk.state_dict())
-    clip.logit_scale.data.fill_(math.log(1 / settings.tau))
-    teacher = towers.lite0()
-    optimiser = _optimiser(clip.visual, settings)
-    first = _restore(work, clip.visual, optimiser)
+    teacher = lite0().requires_grad_(False)
+    student = Student.start(words, lesson.pixels)
+    optimiser = torch.optim.AdamW(student.groups(settings.lr), lr=0.0, weight_decay=settings.weight_decay)
+    first = _restore(work, student, optimiser)
     for index in range(first, settings.steps):
         start = time.perf_counter()
-        _schedule(optimiser, index, settings)
-        clip.visual.trunk.requires_grad_(index >= settings.head_steps)
-        loss, agreement = _step(clip, teacher, words, lesson, index=index, settings=settings)
+        for group in optimiser.param_groups:
+            group["lr"] = group["peak"] * _share_of_peak(index, settings.steps)
+        losses = _losses(student, teacher, lesson, words, index=index, settings=settings)
+        (losses[0] + settings.names_weight * losses[1] + settings.keep_weight * losses[2]).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        done = AlignStep(index + 1, settings.steps, loss, agreement, time.perf_counter() - start)
+        words_loss, names_loss, keep_loss = (float(loss.detach()) for loss in losses)
+        seconds = time.perf_counter() - start
+        done = AlignStep(index + 1, settings.steps, words_loss, names_loss, keep_loss, seconds)
         _log(work, done)
         if done.index % settings.save_every == 0 or done.index == settings.steps:
-            _save(work, clip.visual, optimiser, done.index)
+            _save(work, student, optimiser, done.index)
         yield done
-    write(work / "model.pt", clip.state_dict())
+    write(work / "trained.pt", student.state())
 
 
-def student(seed: int) -> tuple[Any, Tensor]:
-    """The untrained CLIP, its text projection without the shared direction, and its words (1000 D)."""
-    readings = _readings()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)  # of the projection's first weights; whoever else draws is left alone
-        clip = bundled.build().eval()
-        clip.text.proj.weight.copy_(without_shared_direction(readings))
-        return clip, concept_embeddings(readings, clip.text.proj.weight)
-
-
-@functools.cache
-def _readings() -> Tensor:
-    """What the text tower makes of the concepts before any projection: always the same, and slow."""
-    clip = bundled.build().eval()
-    clip.text.proj = nn.Identity()
-    with torch.no_grad():
-        return read_concepts(bundled.text_encoder(clip, torch.device("cpu")))
-
-
-def _step(
-    clip: Any,  # noqa: ANN401 - open_clip has no types
-    teacher: nn.Module,
-    words: Tensor,
+def _losses(
+    student: Student,
+    teacher: Any,  # noqa: ANN401 - timm has no types
     lesson: Lesson,
+    words: Words,
     *,
     index: int,
     settings: AlignSettings,
-) -> tuple[float, float]:
+) -> tuple[Tensor, Tensor, Tensor]:
     generator = runtime.generator(settings.seed * 1_000_003 + index)
     chosen = torch.randint(len(lesson.pixels), (settings.batch,), generator=generator)
     crops, styled = batches.augment(lesson.pixels[chosen], generator)
-    target = teacher_target(teacher, crops, lesson.labels[chosen], settings)
-    features = clip.visual(batches.normalise(styled, bundled.MEAN, bundled.STD))
-    logits = F.normalize(features, dim=-1) @ words.T / settings.tau  # (B D) @ (D 1000) -> (B 1000)
-    loss = F.cross_entropy(logits, target)
-    loss.backward()  # type: ignore[no-untyped-call]
-    return float(loss.detach()), float((logits.argmax(1) == target.argmax(1)).float().mean())
+    with torch.no_grad():
+        large = F.interpolate(crops, (TEACHER_SIZE, TEACHER_SIZE), mode="bicubic").clamp(0, 1)
+        guess = teacher(batches.normalise(large, HALF, HALF)).softmax(dim=1)
+    target = with_labels(guess, lesson.labels[chosen], settings.label_share)
+    named = torch.multinomial(lesson.weights, settings.named_batch, generator=generator)
+    plain, drawn = batches.augment(lesson.named[named], generator)
+    keep_plain = torch.rand(settings.named_batch, 1, 1, 1, generator=generator) < PLAIN_SHARE
+    features = features_of(student.tower, torch.cat([styled, torch.where(keep_plain, plain, drawn)]))
+    read, count = student.read(features) / settings.tau, settings.batch
+    return (
+        F.cross_entropy(read[:count] @ words.concepts.T, target),
+        F.cross_entropy(read[count:] @ words.names.T, lesson.names[named]),
+        F.cross_entropy(student.tower.classifier(features[:count]), target),
+    )
 
 
-@torch.no_grad()
-def teacher_target(teacher: nn.Module, crops: Tensor, labels: Tensor, settings: AlignSettings) -> Tensor:
-    """The target (B 1000): the teacher's guess, with the label mixed in where there is one."""
-    large = F.interpolate(crops, (TEACHER_SIZE, TEACHER_SIZE), mode="bilinear")
-    logits: Tensor = teacher(batches.normalise(large, HALF, HALF))
-    target = (logits / settings.temperature).softmax(dim=1)
-    known = (labels != UNKNOWN).nonzero().flatten()
-    target[known] *= 1 - settings.label_share
-    target[known, labels[known]] += settings.label_share
-    return target
+def _share_of_peak(index: int, steps: int) -> float:
+    """Cosine to zero over all steps, after a short warm-up."""
+    return 0.5 * (1 + math.cos(math.pi * index / steps)) * min(1.0, (index + 1) / WARM_STEPS)
 
 
-def _optimiser(visual: Any, settings: AlignSettings) -> torch.optim.AdamW:  # noqa: ANN401
-    groups = [
-        {"params": list(visual.head.parameters()), "peak": settings.lr_head},
-        {"params": list(visual.trunk.parameters()), "peak": settings.lr_trunk},
-    ]
-    return torch.optim.AdamW(groups, lr=0.0, weight_decay=settings.weight_decay)
-
-
-def _schedule(optimiser: torch.optim.AdamW, index: int, settings: AlignSettings) -> None:
-    """Cosine to zero over all steps; the tower warms up over twenty steps when it starts to learn."""
-    cosine = 0.5 * (1 + math.cos(math.pi * index / settings.steps))
-    warm = min(1.0, max(0, index - settings.head_steps + 1) / 20)
-    head, trunk = optimiser.param_groups
-    head["lr"], trunk["lr"] = head["peak"] * cosine, trunk["peak"] * cosine * warm
-
-
-def _save(work: Path, visual: nn.Module, optimiser: torch.optim.AdamW, index: int) -> None:
-    state = {"visual": visual.state_dict(), "optimiser": optimiser.state_dict(), "index": index}
+def _save(work: Path, student: Student, optimiser: torch.optim.AdamW, index: int) -> None:
+    state = {"student": student.state(), "optimiser": optimiser.state_dict(), "index": index}
     write(work / "state.pt", state)
 
 
-def _restore(work: Path, visual: nn.Module, optimiser: torch.optim.AdamW) -> int:
+def _restore(work: Path, student: Student, optimiser: torch.optim.AdamW) -> int:
     path = work / "state.pt"
     if not path.is_file():
         return 0
     state = torch.load(path, weights_only=True)
-    visual.load_state_dict(state["visual"])
+    student.restore(state["student"])
     optimiser.load_state_dict(state["optimiser"])
     return int(state["index"])
 
