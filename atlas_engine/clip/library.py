@@ -19,7 +19,7 @@ from atlas_engine import runtime
 from atlas_engine.clip.backbone import Backbone, Preprocessing
 from atlas_engine.errors import HubError, ModelError, unknown_name
 
-__all__ = ["load"]
+__all__ = ["first_line", "hub_answers", "load"]
 
 PROBE_SECONDS = 5.0
 TEMPLATES = "kinds"
@@ -59,7 +59,7 @@ def _from_file(arch: str, path: Path) -> tuple[Any, Any]:
         clip = open_clip.create_model(arch, pretrained=str(path), weights_only=True)
     except Exception as error:
         raise ModelError(
-            f"{path} does not hold the weights of {arch}: {_first_line(error)} "
+            f"{path} does not hold the weights of {arch}: {first_line(error)} "
             f"Give the architecture that the file was made with, before the '@'."
         ) from error
     return clip, open_clip.get_tokenizer(arch)
@@ -69,10 +69,15 @@ def _from_hub(model: str) -> tuple[Any, Any]:
     import open_clip
 
     arch, pretrained = _parse(model)
-    reachable = _hub_answers()
+    reachable = hub_answers()
     try:
         with contextlib.nullcontext() if reachable else _offline():
-            clip = open_clip.create_model(arch, pretrained=pretrained, require_pretrained=True)
+            clip = open_clip.create_model(
+                arch,
+                pretrained=pretrained,
+                require_pretrained=True,
+                force_quick_gelu=_was_trained_with_quick_gelu(arch, pretrained),
+            )
             return clip, open_clip.get_tokenizer(arch)
     except Exception as error:
         if not reachable:
@@ -80,7 +85,7 @@ def _from_hub(model: str) -> tuple[Any, Any]:
                 f"model '{model}' is not on this machine, and the model hub cannot be reached. Connect to "
                 f"the internet and try again, give a local file as ARCH@path, or use the bundled model."
             ) from error
-        raise ModelError(f"model '{model}' cannot be opened: {_first_line(error)}") from error
+        raise ModelError(f"model '{model}' cannot be opened: {first_line(error)}") from error
 
 
 def _parse(model: str) -> tuple[str, str | None]:
@@ -101,6 +106,14 @@ def _parse(model: str) -> tuple[str, str | None]:
     return arch, pretrained
 
 
+def _was_trained_with_quick_gelu(arch: str, pretrained: str | None) -> bool:
+    """Whether the weights want another GELU than their architecture's name says, as OpenAI's own do."""
+    import open_clip
+
+    facts = open_clip.get_pretrained_cfg(arch, pretrained) if pretrained else None
+    return bool((facts or {}).get("quick_gelu"))
+
+
 def _check_arch(arch: str) -> None:
     import open_clip
 
@@ -110,7 +123,7 @@ def _check_arch(arch: str) -> None:
         raise ModelError(f"{near} Use 'bundled', ARCH/PRETRAINED, hf-hub:org/name or ARCH@path.")
 
 
-def _hub_answers() -> bool:
+def hub_answers() -> bool:
     """Whether the hub answers within a few seconds; False at once where it is switched off."""
     import httpx
     from huggingface_hub import constants
@@ -176,6 +189,7 @@ def _text_encoder(clip: Any, tokenizer: Any, device: torch.device) -> Any:  # no
     return encode
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of what an error says, as a sentence."""
     text = str(error).strip().splitlines()
     return (text[0] if text else type(error).__name__)[:300].rstrip(".") + "."

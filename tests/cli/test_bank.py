@@ -1,0 +1,197 @@
+"""`atlas bank list|show|verify|compress`: tables for people, JSON for programs, exit code 1 when bad."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from atlas_engine.bank import TaskVector, TaskVectorBank, load_bank, save_bank
+from atlas_engine.bank.checks import check_bank
+from atlas_engine.bank.tensorfile import write_tensors
+from atlas_engine.bank.vector import VectorInfo, fingerprint
+from atlas_engine.cli import main
+
+BASE = {
+    "conv1.weight": torch.zeros(64, 3, 8, 8),
+    "proj": torch.zeros(256, 128),
+    "ln_pre.bias": torch.zeros(64),
+}
+
+
+def vector(name: str, seed: int, base=BASE) -> TaskVector:
+    draw = torch.Generator().manual_seed(seed)
+    info = VectorInfo(
+        dataset=name.upper(), accuracy_before=0.25, accuracy_after=0.5, provenance={"source": "x.pt"}
+    )
+    tuned = {block: theta + 0.1 * torch.randn(theta.shape, generator=draw) for block, theta in base.items()}
+    return TaskVector.between(name, base=base, tuned=tuned, info=info)
+
+
+@pytest.fixture
+def path(tmp_path):
+    save_bank(
+        TaskVectorBank.from_vectors([vector("cars", 0), vector("signs", 1)]), tmp_path / "b.safetensors"
+    )
+    return tmp_path / "b.safetensors"
+
+
+def run(capsys, *words: object) -> tuple[int, str, str]:
+    code = main(["bank", *map(str, words)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_list_names_what_is_here_and_what_is_public(path, capsys):
+    code, told, _ = run(capsys, "list", path.parent)
+    assert code == 0
+    assert ["b", "yes", "2", "float32"] in [line[:4] for line in lines(told)]
+    assert ["tanganke-b32", "no", "20"] in [line[:3] for line in lines(told)]
+
+
+def test_list_finds_shipped_and_imported_banks(path, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATLAS_ASSETS", str(tmp_path / "assets"))
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    for place in ("assets/bank/shipped.safetensors", "cache/banks/tanganke-b16.safetensors"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_bytes(path.read_bytes())
+    (tmp_path / "cache/banks/broken.safetensors").write_bytes(b"broken")
+    code, told, _ = run(capsys, "list", "--json")
+    rows = json.loads(told)
+    assert code == 0
+    assert [(row["bank"], row["vectors"]) for row in rows[:3]] == [
+        ("shipped", 2),
+        ("broken", None),
+        ("tanganke-b16", 2),
+    ]
+    assert "is not a bank file" in rows[1]["about"]
+    assert {row["bank"]: row["here"] for row in rows[3:]}["tanganke-b16"] is True
+    assert {row["bank"]: row["model"] for row in rows[3:]}["tanganke-l14"] == "ViT-L-14-quickgelu/openai"
+
+
+def test_list_of_a_place_that_is_not_there_is_misuse(capsys):
+    code, _, error = run(capsys, "list", "nowhere")
+    assert code == 2
+    assert "nowhere does not exist" in error
+
+
+def test_show_tells_each_vectors_story(path, capsys):
+    code, told, _ = run(capsys, "show", path)
+    shown = lines(told)
+    norm = vector("cars", 0).norm()
+    assert code == 0
+    assert ["storage", "float32"] in shown
+    assert ["base", fingerprint(BASE)] in shown
+    assert ["cars", "CARS", "25", "50", f"{norm:.4g}", "x.pt"] in shown
+
+
+def test_show_as_json_has_every_fact(path, capsys):
+    _, told, _ = run(capsys, "show", path, "--json")
+    shown = json.loads(told)
+    assert shown["nbytes"] == path.stat().st_size
+    assert shown["parameters"] == sum(theta.numel() for theta in BASE.values())
+    assert shown["nbytes_per_vector"] == 4 * shown["parameters"]
+    assert shown["vectors"][1]["name"] == "signs"
+    assert shown["vectors"][1]["norm"] == pytest.approx(vector("signs", 1).norm())
+    assert shown["vectors"][1]["digest"] == load_bank(path).infos[1].digest
+
+
+def test_show_of_what_is_no_bank_is_one_line(tmp_path, capsys):
+    (tmp_path / "b.safetensors").write_bytes(b"GIF89a")
+    code, told, error = run(capsys, "show", tmp_path / "b.safetensors")
+    assert (code, told, error.count("\n")) == (1, "", 1)
+    assert "is not a bank file" in error
+
+
+def test_verify_finds_a_sound_bank_sound(path, capsys):
+    code, told, _ = run(capsys, "verify", path)
+    assert code == 0
+    assert [line[:2] for line in lines(told)[1:]] == [
+        ["file", "yes"],
+        ["checksums", "yes"],
+        ["numbers", "yes"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("harm", "check", "words"),
+    [
+        (lambda data: data[: len(data) // 2], "file", "is damaged: it has"),
+        (lambda data: data[:-20] + bytes(20), "checksums", "does not match its checksum"),
+        (lambda data: data.replace(b"signs", b"sings", 1), "file", "its manifest was altered"),
+        (lambda data: b"PK" + data, "file", "is not a bank file"),
+    ],
+    ids=["truncated", "zeroed", "altered", "foreign"],
+)
+def test_verify_finds_every_harm_and_exits_with_1(path, capsys, harm, check, words):
+    path.write_bytes(harm(path.read_bytes()))
+    code, told, _ = run(capsys, "verify", path, "--json")
+    found = json.loads(told)
+    assert (code, found["ok"]) == (1, False)
+    assert found["checks"][-1]["name"] == check
+    assert words in found["checks"][-1]["detail"]
+
+
+def test_verify_finds_numbers_that_are_none(tmp_path, capsys):
+    wild = torch.zeros(1, 4)
+    wild[0, 2] = torch.nan
+    task = {"name": "cars", "dataset": "", "accuracy_before": None, "accuracy_after": None}
+    manifest = {"base": "0" * 64, "storage": "float32", "blocks": [["ln_pre.bias", [4]]]}
+    manifest["tasks"] = [task | {"centroid": [], "provenance": {}, "digest": ""}]
+    path = tmp_path / "wild.safetensors"
+    write_tensors(path, {"ln_pre.bias": wild}, manifest=manifest, format_name="atlas-bank-1")
+    code, told, _ = run(capsys, "verify", path)
+    assert code == 1
+    assert "NaN or infinity in 1, the first cars: ln_pre.bias" in told
+    assert run(capsys, "show", path, "--json")[0] == 0
+
+
+def test_verify_compares_the_base_with_a_model(path, tmp_path, capsys, engine):
+    code, told, _ = run(capsys, "verify", path, "--model", "bundled")
+    assert code == 1
+    assert lines(told)[-1][:2] == ["base", "no"]
+    theta0 = {name: weights.detach() for name, weights in engine.backbone.visual.named_parameters()}
+    bank = TaskVectorBank.from_vectors([vector("a", 0, theta0), vector("b", 1, theta0)], storage="int8")
+    save_bank(bank, tmp_path / "fits.safetensors")
+    code, told, _ = run(capsys, "verify", tmp_path / "fits.safetensors", "--model", "bundled")
+    assert code == 0, told
+    assert lines(told)[-1][:2] == ["base", "yes"]
+    first = next(iter(theta0))
+    moved = theta0 | {first: theta0[first] + 1}
+    *_, last = check_bank(tmp_path / "fits.safetensors", base=moved)
+    assert (last.name, last.good) == ("base", False)
+    assert last.detail.startswith(f"made for {fingerprint(theta0)[:12]}, but the model is ")
+
+
+def test_compress_writes_the_bank_smaller_and_tells_the_loss(path, tmp_path, capsys):
+    small = tmp_path / "small.safetensors"
+    code, told, _ = run(capsys, "compress", path, "--storage", "int8", "-o", small, "--json")
+    facts = json.loads(told)
+    assert code == 0
+    assert load_bank(small).storage == "int8"
+    assert facts["nbytes"] == small.stat().st_size < 0.4 * facts["nbytes_before"]
+    assert [it["name"] for it in facts["vectors"]] == ["cars", "signs"]
+    assert all(it["cosine"] > 0.999 and 0 < it["relative_error"] < 0.02 for it in facts["vectors"])
+    code, told, _ = run(capsys, "compress", path, "--storage", "int4", "-o", small)
+    assert code == 0
+    assert lines(told)[0] == ["vector", "cosine", "error", "%"]
+    assert load_bank(small).storage == "int4"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["--storage", "int9", "-o", "x.safetensors"], 1, "storage 'int9' is not known. Did you mean 'int"),
+        (["--storage", "int8", "-o", "no/such/x.safetensors"], 2, "in a folder that exists"),
+        (["--storage", "int8"], 2, "-o/--output"),
+    ],
+)
+def test_compress_refuses_before_it_works(path, capsys, words, code, sentence):
+    found, told, error = run(capsys, "compress", path, *words)
+    assert (found, told) == (code, "")
+    assert sentence in error
