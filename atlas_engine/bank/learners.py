@@ -1,0 +1,126 @@
+"""Three ways to learn a difference Δ of an image tower's weights. Knows nothing of losses, data or steps.
+
+    standard   f(x; θ0 + Δ)            Δ of every block is learned
+    lora       f(x; θ0 + U V)          low-rank factors of every weight matrix and convolution; the rest stays
+    linear     f(x; θ0) + J·Δ          the tower's tangent at θ0; Δ of every block is learned
+
+What is learned is Δ, never θ: it starts at nothing, decay pulls it back there, and no digits of it are lost
+in the sum. The tower is a copy in evaluation mode, so BatchNorm statistics stay the base's.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from typing_extensions import override
+
+from atlas_engine.bank.blocks import Block, block_table
+from atlas_engine.bank.tangent import make_ready, value_and_tangent
+from atlas_engine.runtime import generator
+
+__all__ = ["KINDS", "Learner", "learner", "tuned"]
+
+KINDS = ("standard", "lora", "linear")
+
+
+def learner(visual: nn.Module, kind: str, *, rank: int, seed: int) -> Learner:
+    """The tower at Δ = 0, ready to learn; `rank` and `seed` are those of the factors."""
+    return _LowRank(visual, rank=rank, seed=seed) if kind == "lora" else tuned(visual, kind, {})
+
+
+def tuned(visual: nn.Module, kind: str, difference: Mapping[str, Tensor]) -> Learner:
+    """The tower with a difference that was learned that way; blocks that it does not name stay the base's."""
+    return (_Linear if kind == "linear" else _Whole)(visual, difference)
+
+
+class Learner(ABC):
+    """An image tower and the leaves that its difference is made of."""
+
+    leaves: dict[str, nn.Parameter]
+
+    def __init__(self, visual: nn.Module) -> None:
+        self.tower = copy.deepcopy(visual).eval().requires_grad_(False)
+        self.theta0 = {name: weights.detach() for name, weights in self.tower.named_parameters()}
+
+    @abstractmethod
+    def difference(self) -> dict[str, Tensor]:
+        """Δ of the blocks that are learned, with its graph to the leaves."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """(B 3 H W) -> (B D), not normalised."""
+        theta = {name: self.theta0[name] + delta for name, delta in self.difference().items()}
+        features: Tensor = functional_call(self.tower, theta, (images,))
+        return features
+
+    @torch.no_grad()
+    def state(self) -> dict[str, Tensor]:
+        """A copy of every leaf."""
+        return {name: leaf.detach().clone() for name, leaf in self.leaves.items()}
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Write what `state` gave back into the leaves."""
+        for name, leaf in self.leaves.items():
+            leaf.copy_(state[name])
+
+
+class _Whole(Learner):
+    def __init__(self, visual: nn.Module, start: Mapping[str, Tensor]) -> None:
+        super().__init__(visual)
+        self.leaves = {
+            name: nn.Parameter(start[name].to(base, copy=True) if name in start else torch.zeros_like(base))
+            for name, base in self.theta0.items()
+        }
+
+    @override
+    def difference(self) -> dict[str, Tensor]:
+        return dict(self.leaves)
+
+
+class _Linear(_Whole):
+    def __init__(self, visual: nn.Module, start: Mapping[str, Tensor]) -> None:
+        super().__init__(visual, start)
+        make_ready(self.tower)
+
+    @override
+    def features(self, images: Tensor) -> Tensor:
+        # Exactly θ0, but whose gradient goes to Δ: Jᵀ·v is the tangent's backward pass too.
+        theta = {name: self.theta0[name] + (delta - delta.detach()) for name, delta in self.leaves.items()}
+        value, tangent = value_and_tangent(self.tower, theta, self.leaves, images)
+        return value + tangent
+
+
+class _LowRank(Learner):
+    """Δ = U V: U (rows r) starts at zero, V (r cols) at random. A block of rank up to r is learned whole."""
+
+    def __init__(self, visual: nn.Module, *, rank: int, seed: int) -> None:
+        super().__init__(visual)
+        self.leaves = {}
+        self._blocks = [block for block in block_table(self.theta0.items()) if block.is_matrix]
+        draw = generator(seed)
+        for block in self._blocks:
+            self._add(block, rank, draw)
+
+    def _add(self, block: Block, rank: int, draw: torch.Generator) -> None:
+        base = self.theta0[block.name]
+        rows, cols = block.shape[0], block.numel // block.shape[0]
+        if min(rows, cols) <= rank:
+            self.leaves[block.name] = nn.Parameter(torch.zeros_like(base))
+            return
+        v = torch.randn(rank, cols, generator=draw) / cols**0.5
+        self.leaves[f"{block.name}#u"] = nn.Parameter(base.new_zeros(rows, rank))
+        self.leaves[f"{block.name}#v"] = nn.Parameter(v.to(base))
+
+    @override
+    def difference(self) -> dict[str, Tensor]:
+        return {block.name: self._delta(block) for block in self._blocks}
+
+    def _delta(self, block: Block) -> Tensor:
+        if block.name in self.leaves:
+            return self.leaves[block.name]
+        return (self.leaves[f"{block.name}#u"] @ self.leaves[f"{block.name}#v"]).view(block.shape)

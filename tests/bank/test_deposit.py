@@ -1,0 +1,96 @@
+"""A bank file that grows by one vector: the others keep their bits, and a failure keeps the file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from atlas_engine.bank import TaskVector, TaskVectorBank, block_table
+from atlas_engine.bank.deposit import deposit, require_place, with_vector
+from atlas_engine.bank.store import load_bank, save_bank
+from atlas_engine.errors import BankError
+
+
+@pytest.fixture(scope="module")
+def newer(theta0):
+    draw = torch.Generator().manual_seed(5)
+    tuned = {n: w + 1e-3 * torch.randn(w.shape, generator=draw) for n, w in theta0.items()}
+    return TaskVector.between("dots", base=theta0, tuned=tuned)
+
+
+def bits(bank, task):
+    row = bank.tasks.index(task)
+    return {panel.units: panel.taken([row]).tensors() for panel in bank.parts()}
+
+
+def same_bits(one, other):
+    pairs = ((t, other[units][key]) for units, parts in one.items() for key, t in parts.items())
+    return one.keys() == other.keys() and all(torch.equal(mine, theirs) for mine, theirs in pairs)
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8", "int4", "low-rank-4"])
+def test_a_bank_grows_and_its_vectors_keep_their_bits(tmp_path, bank, newer, storage):
+    path = tmp_path / "bank.safetensors"
+    stored = bank.stored_as(storage)
+    save_bank(stored, path)
+    deposit(newer, path)
+    grown = load_bank(path)
+    assert grown.tasks == (*bank.tasks, "dots")
+    assert grown.storage == storage
+    assert all(same_bits(bits(grown, task), bits(stored, task)) for task in bank.tasks)
+    alone = TaskVectorBank.from_vectors([newer], storage=storage)
+    assert same_bits(bits(grown, "dots"), bits(alone, "dots"))
+    assert grown.infos[-1].digest == newer.digest()
+
+
+def test_a_vector_takes_the_place_of_the_one_of_its_name(bank, newer):
+    again = with_vector(bank, replace(newer, name="disks"))
+    assert again.tasks == bank.tasks
+    assert torch.equal(again.vectors_of("proj")[1], newer.blocks["proj"].flatten())
+    assert torch.equal(again.vectors_of("proj")[2], bank.vectors_of("proj")[2])
+    assert with_vector(TaskVectorBank.from_vectors([newer]), newer).tasks == ("dots",)
+
+
+def test_a_new_file_is_made_in_the_storage_asked_for(tmp_path, newer):
+    deposit(newer, tmp_path / "new.safetensors", storage="bfloat16")
+    assert load_bank(tmp_path / "new.safetensors").storage == "bfloat16"
+    assert [path.name for path in tmp_path.iterdir()] == ["new.safetensors"]
+
+
+def test_a_vector_of_another_base_is_refused_before_and_after_the_work(tmp_path, bank, newer, theta0):
+    path = tmp_path / "bank.safetensors"
+    save_bank(bank, path)
+    before = path.read_bytes()
+    table = block_table(theta0.items())
+    require_place(path, base=bank.base, blocks=table)
+    with pytest.raises(BankError, match=r"bank\.safetensors holds vectors of another base model"):
+        require_place(path, base="0" * 64, blocks=table)
+    with pytest.raises(BankError, match="different base"):
+        deposit(replace(newer, base="0" * 64), path)
+    assert path.read_bytes() == before
+
+
+def test_a_place_that_cannot_be_is_refused(tmp_path, theta0):
+    table = block_table(theta0.items())
+    for path in (tmp_path, tmp_path / "nowhere" / "bank.safetensors"):
+        with pytest.raises(BankError, match="Give a file name in a folder that exists"):
+            require_place(path, base="", blocks=table)
+    require_place(tmp_path / "new.safetensors", base="", blocks=table)
+
+
+def test_a_full_disk_leaves_the_old_bank(tmp_path, bank, newer):
+    resource = pytest.importorskip("resource", reason="needs a limit on file size")
+    path = tmp_path / "bank.safetensors"
+    save_bank(bank, path)
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), hard))  # as on a full disk, half-way
+    try:
+        with pytest.raises(BankError, match="What was there before is unharmed"):
+            deposit(newer, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
