@@ -2,6 +2,7 @@
 
     with atlas.open() as engine:
         engine.predict(["a.jpg", "b.jpg"], ["otter", "seal"]).top(3)
+        result = engine.few_shot(Support.from_folder("my_photos")).result()
 
 Opening is expensive and using it is cheap, so open once and keep it.
 """
@@ -9,36 +10,67 @@ Opening is expensive and using it is cheap, so open once and keep it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atlas_engine import runtime
+from atlas_engine.adapt.few_shot import FewShotConfig, few_shot
+from atlas_engine.adapt.loop import Ending
+from atlas_engine.adapt.run import Run
+from atlas_engine.adapt.subject import LAM, ComposedSubject
+from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.bank.store import load_bank
 from atlas_engine.bank.vector import fingerprint
 from atlas_engine.cache import Cache, cache_key
 from atlas_engine.clip.backbone import Backbone, open_backbone
 from atlas_engine.clip.head import text_head
 from atlas_engine.clip.prompts import check_classes, template_set
-from atlas_engine.config import cache_folder
+from atlas_engine.compose.coefficients import Coefficients, Layout
+from atlas_engine.compose.encoder import ComposedEncoder, materialise
+from atlas_engine.compose.kernel import Composer
+from atlas_engine.config import assets_folder, cache_folder
+from atlas_engine.data.augment import Augment
 from atlas_engine.data.images import ImageSource, read_image
 from atlas_engine.data.picture import Picture
+from atlas_engine.data.support import Support
 from atlas_engine.data.transforms import to_batch
-from atlas_engine.errors import SupportError
+from atlas_engine.errors import BankError, SupportError
 from atlas_engine.prediction import Predictions, from_logits
+from atlas_engine.recipe import Recipe
+from atlas_engine.result import AdaptResult, Step
 
-__all__ = ["Atlas", "open", "predict"]
+__all__ = ["Atlas", "open", "predict", "shipped_bank"]
 
 BATCH = 32
 HEADS = 16  # sets of class names whose embeddings are kept in memory
 
 
-def open(model: str = "bundled", *, device: str | None = None, cache: Cache | bool = True) -> Atlas:
-    """A session with the model called `model`; `cache=False` keeps nothing on disk."""
+def open(
+    model: str = "bundled",
+    *,
+    bank: Path | str | None = None,
+    device: str | None = None,
+    cache: Cache | bool = True,
+) -> Atlas:
+    """A session with the model called `model`; `cache=False` keeps nothing on disk.
+
+    `bank` is a bank file for that model; the bundled model has one of its own. It is read when first needed.
+    """
     runtime.keep_memory()
     store = Cache(cache_folder()) if cache is True else None if cache is False else cache
-    return Atlas(open_backbone(model, device=runtime.pick_device(device)), cache=store)
+    backbone = open_backbone(model, device=runtime.pick_device(device))
+    return Atlas(backbone, bank_path=Path(bank) if bank else shipped_bank(backbone.name), cache=store)
+
+
+def shipped_bank(model: str) -> Path | None:
+    """The bank file that ships for the model called so, if there is one."""
+    path = assets_folder() / "bank" / f"{model}.safetensors"
+    return path if path.is_file() else None
 
 
 def predict(images: Sequence[ImageSource], classes: Sequence[str], *, model: str = "bundled") -> Predictions:
@@ -50,8 +82,11 @@ def predict(images: Sequence[ImageSource], classes: Sequence[str], *, model: str
 class Atlas:
     """A model on a device, with a cache of what it has already seen and read."""
 
-    def __init__(self, backbone: Backbone, *, cache: Cache | None = None) -> None:
+    def __init__(
+        self, backbone: Backbone, *, bank_path: Path | None = None, cache: Cache | None = None
+    ) -> None:
         self.backbone = backbone
+        self.bank_path = bank_path
         self.cache = cache
         self._read_head = functools.lru_cache(maxsize=HEADS)(self._head)
 
@@ -97,10 +132,106 @@ class Atlas:
         """What stands for the image tower's weights: of caches, banks and recipes."""
         return fingerprint(dict(self.backbone.visual.state_dict()))
 
+    @functools.cached_property
+    def bank(self) -> TaskVectorBank:
+        """The task vectors, resident on the device; read when first asked for."""
+        if self.bank_path is None:
+            raise BankError(
+                f"{self.backbone.name} has no bank of task vectors. Open it with bank=FILE, and see "
+                f"`atlas bank list` for banks that fit."
+            )
+        return load_bank(self.bank_path, device=self.backbone.device)
+
+    def few_shot(
+        self,
+        support: Support,
+        *,
+        config: FewShotConfig | None = None,
+        bank: TaskVectorBank | None = None,
+        layout: Layout | None = None,
+        seed: int = 0,
+    ) -> Run[AdaptResult]:
+        """Learn coefficients of `bank` (the engine's own) that tell the support's classes apart."""
+        chosen, donors = config or FewShotConfig(), bank or self.bank
+        return Run(
+            lambda stop: self._few_shot(
+                support, donors, layout=layout or Layout(), config=chosen, seed=seed, stop=stop
+            )
+        )
+
+    def adapted(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> nn.Module:
+        """The image tower that a recipe describes: an ordinary module that costs what the base costs."""
+        donors = bank or self.bank
+        recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=donors.fingerprint)
+        composer = Composer(self._base_blocks(donors), donors, recipe.coefficients.layout)
+        theta = composer.compose(recipe.coefficients.values.to(donors.device))
+        return materialise(self.backbone.visual, theta)
+
+    def as_input(self, images: Tensor) -> Tensor:
+        """Images (B 3 S S) in 0 … 1 as the image tower wants them, on the device."""
+        shape = self.backbone.preprocessing
+        mean, std = torch.tensor(shape.mean).view(3, 1, 1), torch.tensor(shape.std).view(3, 1, 1)
+        return ((images - mean) / std).to(self.backbone.device)
+
     def close(self) -> None:
         """Let go of the cache; the model goes with the object."""
         if self.cache is not None:
             self.cache.close()
+
+    def _few_shot(
+        self,
+        support: Support,
+        bank: TaskVectorBank,
+        *,
+        layout: Layout,
+        config: FewShotConfig,
+        seed: int,
+        stop: threading.Event,
+    ) -> Generator[Step, None, AdaptResult]:
+        visual, shape = self.backbone.visual, self.backbone.preprocessing
+        composer = Composer(self._base_blocks(bank), bank, layout)
+        subject = ComposedSubject(
+            ComposedEncoder(visual, composer),
+            self.head(check_classes(support.classes, at_least=2)).clone(),
+            logit_scale=self.backbone.logit_scale,
+            start=composer.initial().unsqueeze(0),
+        )
+        pixels = support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
+        labels = torch.tensor(support.labels, device=self.backbone.device)
+        steps = few_shot(subject, pixels, labels, self._random_view, config=config, seeds=(seed,), stop=stop)
+        history = []
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                ending: Ending = end.value
+                break
+            history.append(step.record())
+            yield step
+        recipe = Recipe(
+            Coefficients(ending.values[LAM][0].cpu(), layout, bank.tasks, bank.blocks),
+            model=self.backbone.name,
+            model_fingerprint=self.fingerprint,
+            bank_fingerprint=bank.fingerprint,
+            classes=support.classes,
+            method="few-shot",
+            config=config.as_dict(),
+            seed=seed,
+        )
+        return AdaptResult(recipe, ending.outcome, ending.reason, tuple(history), ending.seconds)
+
+    def _base_blocks(self, bank: TaskVectorBank) -> dict[str, Tensor]:
+        """The base model's parameters, if the bank was made for them."""
+        weights: dict[str, Tensor] = dict(self.backbone.visual.named_parameters())
+        if fingerprint(weights) != bank.base:
+            raise BankError(
+                f"this bank was made for another model than {self.backbone.name}. "
+                f"Open the model that it names (`atlas bank show FILE`), or a bank for this one."
+            )
+        return weights
+
+    def _random_view(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
+        return self.as_input(Augment(jitter=0.0)(pixels, generator))
 
     def _head(self, classes: tuple[str, ...], templates: tuple[str, ...]) -> Tensor:
         return text_head(self.backbone, classes, templates, cache=self.cache, key=self.fingerprint)

@@ -70,7 +70,7 @@ def test_another_template_set_is_another_head(engine):
 def test_no_images_and_one_class_are_refused_in_words(engine):
     with pytest.raises(SupportError, match="got no images"):
         engine.predict([], CLASSES)
-    with pytest.raises(SupportError, match="at least 2 needed"):
+    with pytest.raises(SupportError, match="at least 2 are needed"):
         engine.predict([noise_picture(0)], ["cat"])
     with pytest.raises(SupportError, match=r"Pass \[image\]"):
         engine.predict("cat.jpg", CLASSES)

@@ -13,11 +13,22 @@ GROUPS = {
         "Measure accuracy on folders of labelled images.",
         ("atlas eval zero-shot photos/pets", "atlas eval zero-shot photos/pets --json zero-shot.json"),
     ),
+    "bank": Group(
+        "Banks of task vectors: what an adaptation mixes.",
+        ("atlas bank list", "atlas bank show bank.safetensors"),
+    ),
     "model": Group("The model that ships.", ("atlas model align --help", "atlas model compare --help")),
     "cache": Group("The cache of image features and class names.", ("atlas cache size", "atlas cache clear")),
 }
 
 ROWS = (
+    Row("bank", "list", "List banks: here, and public ones.", "atlas_engine.cli.bank:LIST"),
+    Row("bank", "show", "Print what a bank holds.", "atlas_engine.cli.bank:SHOW"),
+    Row("bank", "verify", "Check a bank file, and that it fits a model.", "atlas_engine.cli.bank:VERIFY"),
+    Row("bank", "compress", "Store a bank in fewer bytes.", "atlas_engine.cli.bank:COMPRESS"),
+    Row("bank", "train", "Make a task vector from a folder of classes.", "atlas_engine.cli.bank_train:TRAIN"),
+    Row("bank", "import", "Make a bank from checkpoints.", "atlas_engine.cli.bank_import:IMPORT"),
+    Row("bank", "sets", "Make image sets from public packages.", "atlas_engine.cli.bank_sets:SETS"),
     Row("bench", "", "Time what the project promises, and check it.", "atlas_engine.cli.bench:BENCH"),
     Row("cache", "path", "Print the folder of the cache.", "atlas_engine.cli.cache:PATH"),
     Row("cache", "size", "Print how much room the cache takes.", "atlas_engine.cli.cache:SIZE"),
@@ -34,6 +45,9 @@ ROWS = (
         "Accuracy without adaptation, on labelled folders.",
         "atlas_engine.cli.eval:ZERO_SHOT",
     ),
+    Row("eval", "donors", "What each vector of a bank is good for.", "atlas_engine.cli.eval_bank:DONORS"),
+    Row("eval", "bits", "What a bank loses in fewer bits.", "atlas_engine.cli.eval_bank:BITS"),
+    Row("eval", "selection", "Which vectors to use, if only some.", "atlas_engine.cli.eval_bank:SELECTION"),
     Row(
         "model",
         "align",

@@ -1,0 +1,268 @@
+"""`atlas eval donors|bits|selection`: what a bank's vectors are good for, in how few bits, which to use."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atlas_engine.cli.bank import check_output
+from atlas_engine.cli.command import Command
+from atlas_engine.cli.flags import add_settings, settings_from
+from atlas_engine.cli.output import add_json_file, emit, write_json
+from atlas_engine.cli.progress import Progress
+from atlas_engine.files import replacing
+
+if TYPE_CHECKING:
+    from atlas_engine.atlas import Atlas
+    from atlas_engine.data.folders import ClassFolder
+    from atlas_engine.study.ledger import Ledger
+    from atlas_engine.study.report import Sheet
+    from atlas_engine.study.tasks import StudySettings
+    from atlas_engine.study.trials import Arm, Trial
+
+__all__ = ["BITS", "DONORS", "SELECTION"]
+
+ROWS_ENDING = ".rows"
+
+
+def donor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Targets, a bank, settings, and a figure."""
+    _arguments(parser)
+    parser.add_argument(
+        "--figure", type=_svg, metavar="OUT.svg", help="also draw the gains, and beside it cosines and norms"
+    )
+
+
+def run_donors(args: argparse.Namespace) -> int:
+    """Measure each vector alone on every target, and all together; print gains, cosines and norms."""
+    from atlas_engine.study.donors import anatomy, donor_arms
+    from atlas_engine.study.report import Sheet, cosine_grid, gain_grid, norm_grid, target_sheet
+    from atlas_engine.views.figures import heat_map
+
+    with _opened(args) as study:
+        trials = study.trials(donor_arms(study.engine.bank))
+        parts = anatomy(study.engine.bank)
+        grids = [gain_grid(trials), cosine_grid(parts), norm_grid(parts)]
+        if args.figure:
+            for grid, ending in zip(grids, ("", "-cosines", "-norms"), strict=True):
+                _write(args.figure.with_name(f"{args.figure.stem}{ending}.svg"), heat_map(grid))
+        sheets = [target_sheet(trials), *map(Sheet.of, grids)]
+        return study.tell(args, sheets, trials, {"anatomy": parts.as_dict()})
+
+
+def bit_arguments(parser: argparse.ArgumentParser) -> None:
+    """Targets, a bank, settings, and the formats."""
+    from atlas_engine.study.bits import STORAGES
+
+    _arguments(parser)
+    parser.add_argument(
+        "--storages",
+        type=_words,
+        default=STORAGES,
+        metavar="S,S",
+        help=f"formats to compare (default {','.join(STORAGES)})",
+    )
+
+
+def run_bits(args: argparse.Namespace) -> int:
+    """Measure the bank in each format on every target, and time the formats; print a row for each."""
+    from atlas_engine.study.bits import bit_arms, costs, in_storages
+    from atlas_engine.study.report import bit_sheet, cost_sheet
+
+    with _opened(args) as study:
+        stored = in_storages(study.engine.bank, args.storages)
+        trials = study.trials(bit_arms(stored))
+        found = costs(study.engine, stored, ledger=study.ledger)
+        sheets = [cost_sheet(found), bit_sheet(trials)]
+        return study.tell(args, sheets, trials, {"costs": [one.as_dict() for one in found]})
+
+
+def selection_arguments(parser: argparse.ArgumentParser) -> None:
+    """Targets, a bank, settings, and the budgets."""
+    from atlas_engine.study.selection import BUDGETS
+
+    _arguments(parser)
+    parser.add_argument(
+        "--budgets",
+        type=_numbers,
+        default=BUDGETS,
+        metavar="N,N",
+        help=f"how many vectors may be used, besides all (default {','.join(map(str, BUDGETS))})",
+    )
+
+
+def run_selection(args: argparse.Namespace) -> int:
+    """Measure every strategy at every budget on every target; print the means over targets, then each."""
+    from atlas_engine.study.report import selection_sheets
+    from atlas_engine.study.selection import selection_arms
+
+    with _opened(args) as study:
+        arms = selection_arms(study.engine, study.engine.bank, budgets=args.budgets)
+        trials = study.trials(arms)
+        return study.tell(args, selection_sheets(trials), trials, {})
+
+
+# ---- what the three share
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    from atlas_engine.study.tasks import StudySettings
+
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="one sub-folder a class in each")
+    parser.add_argument("--bank", type=Path, metavar="FILE", help="a bank file (default: the model's own)")
+    parser.add_argument(
+        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
+    )
+    parser.add_argument(
+        "--track-pattern", metavar="RE", help="finds in a file's name what its near-duplicates share"
+    )
+    parser.add_argument(
+        "--markdown", type=Path, metavar="OUT", help="also write the tables to OUT as markdown"
+    )
+    add_settings(parser, StudySettings)
+    add_json_file(parser)
+
+
+@contextmanager
+def _opened(args: argparse.Namespace) -> Iterator[_Study]:
+    """The engine with its bank, and the trials done before; what cannot be written is refused early."""
+    from atlas_engine.atlas import open as open_atlas
+    from atlas_engine.data.folders import read_folder
+    from atlas_engine.study.ledger import Ledger
+    from atlas_engine.study.tasks import StudySettings
+
+    settings = settings_from(args, StudySettings)
+    for path in filter(None, (args.markdown, getattr(args, "figure", None))):
+        check_output(path)
+    folders = [read_folder(path, track_pattern=args.track_pattern) for path in args.folders]
+    ledger = Ledger(args.json.with_name(args.json.name + ROWS_ENDING) if args.json else None)
+    with open_atlas(args.model, bank=args.bank) as engine:
+        yield _Study(engine, folders, settings, ledger)
+
+
+@dataclass(frozen=True, eq=False)
+class _Study:
+    """A command at work: its engine, targets, settings, and the trials that are done already."""
+
+    engine: Atlas
+    folders: Sequence[ClassFolder]
+    settings: StudySettings
+    ledger: Ledger
+
+    def trials(self, arms: Sequence[Arm]) -> list[Trial]:
+        """Every trial. One from the ledger took no time, so it does not count for the time left."""
+        from atlas_engine.study.trials import run_trials
+
+        found = []
+        left = len(arms) * len(self.folders) * self.settings.seeds
+        work = run_trials(self.engine, arms, self.folders, settings=self.settings, ledger=self.ledger)
+        with Progress(left, "measuring") as progress:
+            for one in work:
+                found.append(one.trial)
+                if one.fresh:
+                    progress.advance(note=f"{one.trial.target}, {one.trial.arm}")
+                else:
+                    left -= 1
+                    progress.total = left
+        return found
+
+    def tell(
+        self,
+        args: argparse.Namespace,
+        sheets: Sequence[Sheet],
+        trials: Sequence[Trial],
+        more: dict[str, Any],
+    ) -> int:
+        """Write what was asked for, and print the tables."""
+        if args.json:
+            write_json(args.json, {**self.facts(), "trials": [one.as_dict() for one in trials], **more})
+        if args.markdown:
+            _write(args.markdown, "\n\n".join([*(sheet.markdown() for sheet in sheets), self.about()]) + "\n")
+        emit("\n\n".join([*(sheet.plain() for sheet in sheets), self.about()]))
+        return 0
+
+    def facts(self) -> dict[str, Any]:
+        """What the numbers depend on."""
+        bank = self.engine.bank
+        return {
+            "model": self.engine.backbone.name,
+            "model_fingerprint": self.engine.fingerprint,
+            "bank_fingerprint": bank.fingerprint,
+            "storage": bank.storage,
+            "vectors": list(bank.tasks),
+            "targets": [folder.name for folder in self.folders],
+            "settings": self.settings.as_dict(),
+        }
+
+    def about(self) -> str:
+        """The same in words, to stand below a table."""
+        bank, chosen = self.engine.bank, self.settings
+        return (
+            f"{self.engine.backbone.name}, bank {bank.fingerprint[:12]} ({len(bank)} of {bank.storage}); "
+            f"{chosen.shots} shots, {chosen.seeds} seed(s), at most {chosen.max_classes} classes and "
+            f"{chosen.max_test} test images a target, {chosen.steps} steps of {chosen.batch} at lr "
+            f"{chosen.lr:g}. ± is the standard deviation over seeds."
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def _svg(text: str) -> Path:
+    if Path(text).suffix.lower() != ".svg":
+        raise argparse.ArgumentTypeError(f"'{text}' must end in .svg")
+    return Path(text)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise argparse.ArgumentTypeError("give at least one, or several with commas between them")
+    return words
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    words = _words(text)
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise argparse.ArgumentTypeError(f"'{text}' must be numbers of at least 1, as in 1,2,4")
+    return tuple(map(int, words))
+
+
+KEPT = (
+    "With --json OUT, finished trials are kept in OUT.rows: given again, a command that was stopped goes on\n"
+    "where it was, and one with more vectors or targets measures only the new ones."
+)
+
+DONORS = Command(
+    donor_arguments,
+    run_donors,
+    examples=(
+        "atlas eval donors photos/pets photos/plants --bank bank.safetensors --json donors.json",
+        "atlas eval donors photos/pets --bank bank.safetensors --figure donors.svg --markdown donors.md",
+    ),
+    about=f"Each vector alone, with coefficients learned from a few shots, and then all together.\n{KEPT}",
+)
+BITS = Command(
+    bit_arguments,
+    run_bits,
+    examples=(
+        "atlas eval bits photos/pets photos/plants --bank bank.safetensors --json bits.json",
+        "atlas eval bits photos/pets --bank bank.safetensors --storages float16,int8 --markdown bits.md",
+    ),
+    about=f"The bank must be stored as float32; the other formats are made from it.\n{KEPT}",
+)
+SELECTION = Command(
+    selection_arguments,
+    run_selection,
+    examples=(
+        "atlas eval selection photos/pets photos/plants --bank bank.safetensors --json selection.json",
+        "atlas eval selection photos/pets --bank bank.safetensors --budgets 1,3 --shots 8",
+    ),
+    about=f"Strategies: at random, by features, by gradient, by gradient per block.\n{KEPT}",
+)

@@ -1,0 +1,92 @@
+"""The table of heads: a new one is a row here. Knows nothing of who trains them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from torch import Tensor
+
+from atlas_engine.errors import ConfigError, unknown_name
+from atlas_engine.heads.base import Evidence, Head, ZeroShot
+from atlas_engine.heads.estimate import MakeHead, MakeHeads, one_by_one
+from atlas_engine.heads.lpp import LPP
+from atlas_engine.heads.probe import Probe
+from atlas_engine.heads.tip import Tip
+
+__all__ = ["HEADS", "HeadRow", "find_head"]
+
+
+class Rebuild(Protocol):
+    """What makes a head from the tensors it has saved."""
+
+    def __call__(self, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> Head:
+        """The head, or a `RecipeError`."""
+        ...
+
+
+@dataclass(frozen=True)
+class HeadRow:
+    """One head as a person chooses it."""
+
+    name: str
+    help: str
+    start: Callable[[Evidence], Head]  # where joint training begins
+    alone: MakeHead  # made on zero-shot features, ready to use
+    folds: MakeHeads  # the same for many labellings, for `estimate`
+    rebuild: Rebuild
+
+
+_ROWS = (
+    HeadRow(
+        "none",
+        "the class names alone",
+        ZeroShot.fitted,
+        ZeroShot.fitted,
+        one_by_one(ZeroShot.fitted),
+        ZeroShot.from_tensors,
+    ),
+    HeadRow(
+        "tip",
+        "Tip-Adapter: a cache of the images' features, no training",
+        Tip.start,
+        Tip.searched,
+        one_by_one(Tip.searched),
+        Tip.from_tensors,
+    ),
+    HeadRow(
+        "tip-f",
+        "Tip-Adapter-F: the cache with its keys trained",
+        Tip.start,
+        Tip.fitted,
+        one_by_one(Tip.fitted),
+        Tip.from_tensors,
+    ),
+    HeadRow(
+        "lpp",
+        "LP++: class means blended with the class names",
+        LPP.start,
+        LPP.fitted,
+        LPP.folds,
+        LPP.from_tensors,
+    ),
+    HeadRow(
+        "linear-probe",
+        "logistic regression on the features",
+        Probe.start,
+        Probe.fitted,
+        one_by_one(Probe.fitted),
+        Probe.from_tensors,
+    ),
+)
+
+HEADS = MappingProxyType({row.name: row for row in _ROWS})
+
+
+def find_head(name: str) -> HeadRow:
+    """The row of that name, or an error that offers the nearest."""
+    if name not in HEADS:
+        raise ConfigError(unknown_name("head", name, HEADS))
+    return HEADS[name]

@@ -1,0 +1,79 @@
+"""What has been measured already, so that nothing is measured twice. Knows nothing of what is measured.
+
+    ledger = Ledger("donors.rows")
+    row = ledger.get(key) or ledger.put(key, {"accuracy": 0.5})
+
+One JSON line a measurement, written when it is done: a run that is killed goes on where it was. A line that
+was cut off by the kill is forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from atlas_engine.errors import EvalError
+
+__all__ = ["Ledger", "key_of"]
+
+
+class Ledger:
+    """Measurements by key: in memory alone, or also in a file of JSON lines."""
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self._rows: dict[str, dict[str, Any]] = {}
+        if self.path is not None and self.path.exists():
+            self._rows = _read(self.path)
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """What was measured under this key, if anything was."""
+        return self._rows.get(key)
+
+    def put(self, key: str, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep a measurement, and give it back as `get` will."""
+        line = json.dumps({"key": key, **row}, allow_nan=False)
+        if self.path is not None:
+            try:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+            except OSError as error:
+                raise EvalError(f"cannot write {self.path} ({error.strerror}). Make room for it.") from error
+        self._rows[key] = dict(row)
+        return self._rows[key]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Ledger({len(self)} rows{'' if self.path is None else f' in {self.path.name}'})"
+
+
+def key_of(*facts: object) -> str:
+    """A short name for everything that defines a measurement, given as plain JSON types."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a file; what follows the last whole line is cut off it."""
+    try:
+        text = path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+    except OSError as error:
+        raise EvalError(f"cannot read {path} ({error.strerror}). Move it away to start anew.") from error
+    rows: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(whole.decode(errors="replace").splitlines(), start=1):
+        try:
+            row = dict(json.loads(line))
+            rows[row.pop("key")] = row
+        except (ValueError, KeyError, TypeError):
+            raise EvalError(
+                f"line {number} of {path} is none of ours. Remove that line, or move the file away."
+            ) from None
+    return rows

@@ -1,0 +1,181 @@
+"""Trials as tables and grids to draw. Pure; knows nothing of engines, files or terminals.
+
+A cell says the mean over seeds and the standard deviation over them: `41.2 ± 1.3`. A mean over targets is
+taken within each seed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from atlas_engine.study.bits import Cost, loss_of
+from atlas_engine.study.donors import Anatomy
+from atlas_engine.study.selection import STRATEGIES
+from atlas_engine.study.trials import ALL, Trial, mean_of
+from atlas_engine.views.figures import Grid
+from atlas_engine.views.tables import markdown_table, table
+
+__all__ = [
+    "Sheet",
+    "bit_sheet",
+    "cosine_grid",
+    "cost_sheet",
+    "gain_grid",
+    "norm_grid",
+    "selection_sheets",
+    "target_sheet",
+]
+
+MEAN = "mean"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table with a title, for a terminal or for a document."""
+
+    title: str
+    rows: Sequence[Sequence[object]]
+    columns: Sequence[str]
+
+    @classmethod
+    def of(cls, grid: Grid) -> Sheet:
+        """The numbers of a figure."""
+        rows = [(name, *map(grid.shown, values)) for name, values in zip(grid.rows, grid.values, strict=True)]
+        return cls(f"{grid.title}. {grid.about}", rows, ("vector", *grid.columns))
+
+    def plain(self) -> str:
+        """As aligned text."""
+        return f"{self.title}\n{table(self.rows, self.columns)}"
+
+    def markdown(self) -> str:
+        """As markdown."""
+        return f"**{self.title}**\n\n{markdown_table(self.rows, self.columns)}"
+
+
+def target_sheet(trials: Sequence[Trial]) -> Sheet:
+    """The targets, and what zero-shot gives there."""
+    rows = []
+    for target in _names(trials, "target"):
+        own = _of(trials, target=target)
+        zero_shot = mean_of(own, _zero_shot)
+        rows.append((target, own[0].classes, own[0].n_test, zero_shot.shown()))
+    return Sheet("Targets", rows, ("target", "classes", "test images", "zero-shot %"))
+
+
+def gain_grid(trials: Sequence[Trial]) -> Grid:
+    """Gain over zero-shot in points: donors × targets, and the mean over targets."""
+    targets = _names(trials, "target")
+
+    def points(own: Sequence[Trial]) -> float:
+        return 100 * mean_of(own, lambda trial: trial.gain).mean
+
+    arms = _names(trials, "arm")
+    values = [
+        (*(points(_of(trials, arm=arm, target=target)) for target in targets), points(_of(trials, arm=arm)))
+        for arm in arms
+    ]
+    seeds = len({trial.seed for trial in trials})
+    return Grid(
+        "What each vector is good for",
+        arms,
+        (*targets, MEAN),
+        tuple(values),
+        about=f"Accuracy above zero-shot in points: {trials[0].shots} shots, that vector alone "
+        f"(“{ALL}”: every vector); mean of {seeds} seed(s).",
+    )
+
+
+def cosine_grid(parts: Anatomy) -> Grid:
+    """How like each other the vectors are."""
+    return Grid(
+        "How like each other the vectors are",
+        parts.tasks,
+        parts.tasks,
+        parts.cosine,
+        number="+.2f",
+        about="Cosine of two vectors over all blocks.",
+        limit=1.0,
+    )
+
+
+def norm_grid(parts: Anatomy) -> Grid:
+    """Where in the tower each vector has its length."""
+    return Grid(
+        "Where each vector has its length",
+        parts.tasks,
+        parts.layers,
+        parts.norms,
+        number=".2f",
+        about="Norm of each vector in each layer of the image tower.",
+    )
+
+
+def cost_sheet(costs: Sequence[Cost]) -> Sheet:
+    """Bytes, time and nearness, a row a format; the first is what the others are compared with."""
+    rows = [
+        (
+            one.storage,
+            f"{one.nbytes / 2**20:.1f}",
+            f"{one.nbytes / costs[0].nbytes:.2f}",
+            f"{1e3 * one.seconds:.1f}",
+            f"{one.time_ratio:.2f}",
+            f"{one.cosine:.5f}",
+            f"{100 * one.relative_error:.2f}",
+        )
+        for one in costs
+    ]
+    columns = ("storage", "MiB", "size ratio", "compose + gradient, ms", "time ratio", "cosine", "error %")
+    return Sheet("What a format costs", rows, columns)
+
+
+def bit_sheet(trials: Sequence[Trial]) -> Sheet:
+    """Accuracy in each format on each target, and the difference to float32 on the same problems."""
+    targets, storages = _names(trials, "target"), _names(trials, "arm")
+    rows = [
+        (
+            name,
+            *(mean_of(_of(trials, arm=name, target=target)).shown() for target in targets),
+            mean_of(_of(trials, arm=name)).shown(),
+            loss_of(trials, name).shown(sign=True),
+        )
+        for name in storages
+    ]
+    zero_shot = [mean_of(_of(trials, target=target), _zero_shot).shown() for target in targets]
+    rows.append(("zero-shot", *zero_shot, mean_of(trials, _zero_shot).shown(), "–"))
+    title = f"Accuracy in %, {trials[0].shots} shots, all vectors"
+    return Sheet(title, rows, ("storage", *targets, MEAN, "against float32"))
+
+
+def selection_sheets(trials: Sequence[Trial]) -> list[Sheet]:
+    """Strategies × budgets: the mean over targets and, where there are several, each target."""
+    targets = _names(trials, "target")
+    each = [_selection_sheet(target, _of(trials, target=target)) for target in targets]
+    return each if len(targets) == 1 else [_selection_sheet("mean over targets", trials), *each]
+
+
+def _selection_sheet(where: str, trials: Sequence[Trial]) -> Sheet:
+    """The whole bank is one column, the same for every strategy."""
+    whole = _of(trials, arm=ALL)
+    budgets = sorted({trial.vectors for trial in trials if trial.arm != ALL})
+    rows = [
+        (name, *(mean_of(_of(trials, arm=name, vectors=b)).shown() for b in budgets), mean_of(whole).shown())
+        for name in STRATEGIES
+    ]
+    zero_shot = mean_of(whole, _zero_shot)
+    title = f"Accuracy in %, {whole[0].shots} shots, {where} (zero-shot {zero_shot.shown()})"
+    return Sheet(title, rows, ("strategy", *(f"b = {b}" for b in budgets), f"all {whole[0].vectors}"))
+
+
+def _zero_shot(trial: Trial) -> float:
+    return trial.zero_shot
+
+
+def _names(trials: Sequence[Trial], field: str) -> tuple[str, ...]:
+    """What stands in a field, in the order of appearance."""
+    return tuple(dict.fromkeys(getattr(trial, field) for trial in trials))
+
+
+def _of(trials: Sequence[Trial], **wanted: object) -> list[Trial]:
+    """The trials whose fields have these values."""
+    return [one for one in trials if all(getattr(one, name) == value for name, value in wanted.items())]

@@ -1,0 +1,64 @@
+"""Storage formats compared: bytes, nearness, time, and accuracy on the same problems."""
+
+from __future__ import annotations
+
+import pytest
+
+from atlas_engine.bank.compress import fidelity
+from atlas_engine.errors import BankError, EvalError
+from atlas_engine.study.bits import Cost, bit_arms, costs, in_storages, loss_of
+from atlas_engine.study.ledger import Ledger
+from atlas_engine.study.trials import run_trials
+from tests.study.drawn_tasks import QUICK
+
+STORAGES = ("float16", "int4")
+
+
+@pytest.fixture(scope="module")
+def stored(bank):
+    return in_storages(bank, STORAGES)
+
+
+def test_float32_comes_first_and_every_format_once(stored, bank):
+    assert list(stored) == ["float32", "float16", "int4"]
+    assert stored["float32"] is bank
+    assert [copy.storage for copy in stored.values()] == list(stored)
+    assert [arm.name for arm in bit_arms(stored)] == list(stored)
+    assert len({arm.identity for arm in bit_arms(stored)}) == 3
+
+
+def test_costs_are_the_banks_own_bytes_and_nearness(tiny, stored):
+    rows = {cost.storage: cost for cost in costs(tiny, stored, ledger=Ledger(), repeat=2)}
+    assert list(rows) == list(stored)
+    for name, cost in rows.items():
+        near = fidelity(stored["float32"], stored[name]).values()
+        assert cost.nbytes == stored[name].nbytes
+        assert cost.cosine == pytest.approx(sum(one.cosine for one in near) / 3)
+        assert cost.seconds > 0
+        assert cost.time_ratio == pytest.approx(cost.seconds / rows["float32"].seconds)
+    assert rows["float32"].relative_error == 0
+    assert rows["float16"].nbytes < 0.6 * rows["float32"].nbytes
+    assert 0 < rows["float16"].relative_error < 1e-3
+
+
+def test_costs_are_measured_once(tiny, stored, tmp_path):
+    first = costs(tiny, stored, ledger=Ledger(tmp_path / "rows"), repeat=1)
+    assert costs(tiny, stored, ledger=Ledger(tmp_path / "rows"), repeat=0) == first  # 0 times would fail
+    assert all(isinstance(cost, Cost) for cost in first)
+
+
+def test_a_loss_is_that_against_float32_on_the_same_problems(tiny, stored, folder):
+    work = run_trials(tiny, bit_arms(stored), [folder], settings=QUICK, ledger=Ledger())
+    trials = [one.trial for one in work]
+    assert loss_of(trials, "float32").mean == 0
+    float32, float16 = ([t.accuracy for t in trials if t.arm == arm] for arm in ("float32", "float16"))
+    expected = sum(b - a for a, b in zip(float32, float16, strict=True)) / 2
+    assert loss_of(trials, "float16").mean == pytest.approx(expected)
+    assert abs(expected) < 0.1, "eleven bits are enough to learn with"
+
+
+def test_a_bank_that_is_not_the_original_is_refused(bank):
+    with pytest.raises(EvalError, match=r"stored as int8, .* Give the float32 bank"):
+        in_storages(bank.stored_as("int8"))
+    with pytest.raises(BankError, match="storage 'int7' is not known"):
+        in_storages(bank, ["int7"])
