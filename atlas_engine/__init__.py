@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from atlas_engine.atlas import Atlas, open, predict
     from atlas_engine.cache import Cache
     from atlas_engine.data import ClassFolder, ImageLimits, Picture, read_folder, read_image, read_images
+    from atlas_engine.data.support import Support
     from atlas_engine.errors import AtlasError
     from atlas_engine.prediction import Predictions
 
@@ -28,6 +29,7 @@ _HOMES = {
     "ImageLimits": "data",
     "Picture": "data",
     "Predictions": "prediction",
+    "Support": "data.support",
     "open": "atlas",
     "predict": "atlas",
     "read_folder": "data",
@@ -43,6 +45,7 @@ __all__ = [
     "ImageLimits",
     "Picture",
     "Predictions",
+    "Support",
     "open",
     "predict",
     "read_folder",

@@ -190,13 +190,10 @@ def _squares(items: Sequence[Item], shape: Preprocessing) -> Generator[Moment, N
 
 
 def _view(engine: Atlas, settings: TrainSettings) -> View:
-    shape, device = engine.backbone.preprocessing, engine.backbone.device
-    mean, std = torch.tensor(shape.mean).view(3, 1, 1), torch.tensor(shape.std).view(3, 1, 1)
     augment = Augment(smallest=settings.smallest_crop, flip=settings.flip, jitter=settings.jitter)
 
     def view(pixels: Tensor, generator: torch.Generator | None) -> Tensor:
-        images = pixels.float() / 255 if generator is None else augment(pixels, generator)
-        return ((images - mean) / std).to(device)
+        return engine.as_input(pixels.float() / 255 if generator is None else augment(pixels, generator))
 
     return view
 

@@ -85,3 +85,13 @@ def tiny_lam(
     """Random free coefficients, or R of them."""
     shape = encoder.composer.shape if runs is None else (runs, *encoder.composer.shape)
     return size * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def drain(loop):
+    """All steps, and the ending."""
+    steps = []
+    while True:
+        try:
+            steps.append(next(loop))
+        except StopIteration as end:
+            return steps, end.value

@@ -14,7 +14,7 @@ from atlas_engine.heads.base import Evidence
 from atlas_engine.heads.registry import HEADS
 from atlas_engine.objectives.base import Batch
 from atlas_engine.objectives.supervised import CrossEntropy
-from tests.tiny import tiny_clip, tiny_encoder, tiny_head, tiny_images, tiny_lam
+from tests.tiny import drain, tiny_clip, tiny_encoder, tiny_head, tiny_images, tiny_lam
 
 SCALE = 10.0
 CE = CrossEntropy()
@@ -36,15 +36,6 @@ def row(request):
 
 def everything(request):
     return Batch(IMAGES, LABELS)
-
-
-def drain(loop):
-    steps = []
-    while True:
-        try:
-            steps.append(next(loop))
-        except StopIteration as end:
-            return steps, end.value
 
 
 def subject_of(heads, *, start=None):

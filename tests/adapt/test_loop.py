@@ -16,19 +16,9 @@ from atlas_engine.errors import ConfigError
 from atlas_engine.objectives.base import Batch
 from atlas_engine.objectives.supervised import CrossEntropy
 from atlas_engine.result import Outcome
-from tests.tiny import TOWERS, tiny_clip, tiny_encoder, tiny_head, tiny_images
+from tests.tiny import TOWERS, drain, tiny_clip, tiny_encoder, tiny_head, tiny_images
 
 CE = CrossEntropy()
-
-
-def drain(loop):
-    """All steps, and the ending."""
-    steps = []
-    while True:
-        try:
-            steps.append(next(loop))
-        except StopIteration as end:
-            return steps, end.value
 
 
 class Spread:

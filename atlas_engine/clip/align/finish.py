@@ -1,7 +1,7 @@
 """From a trained student to a CLIP: weights half-way back to the start, and what pictures look like.
 
 Weights between the start and the end of a fine-tuning often do better than either, on what was taught and on
-what was not (WiSE-FT, CVPR 2022). The share was chosen on sets that neither teach nor measure.
+what was not (WiSE-FT, CVPR 2022).
 """
 
 from __future__ import annotations
