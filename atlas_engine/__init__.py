@@ -14,43 +14,90 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from atlas_engine.adapt.few_shot import FewShotConfig
+    from atlas_engine.adapt.run import Run
     from atlas_engine.atlas import Atlas, open, predict
     from atlas_engine.cache import Cache
-    from atlas_engine.data import ClassFolder, ImageLimits, Picture, read_folder, read_image, read_images
+    from atlas_engine.compose.contributions import Contributions, contributions
+    from atlas_engine.compose.export import export
+    from atlas_engine.config import describe
+    from atlas_engine.data import (
+        ClassFolder,
+        ImageLimits,
+        Picture,
+        ZipLimits,
+        natural_key,
+        read_folder,
+        read_image,
+        read_images,
+        read_zip,
+    )
     from atlas_engine.data.support import Support
     from atlas_engine.errors import AtlasError
-    from atlas_engine.prediction import Predictions
+    from atlas_engine.prediction import Comparison, Predictions
+    from atlas_engine.recipe import Recipe
+    from atlas_engine.result import AdaptResult, Estimate, Step, Verdict
 
 _HOMES = {
+    "AdaptResult": "result",
     "Atlas": "atlas",
     "AtlasError": "errors",
     "Cache": "cache",
     "ClassFolder": "data",
+    "Comparison": "prediction",
+    "Contributions": "compose.contributions",
+    "Estimate": "result",
+    "FewShotConfig": "adapt.few_shot",
     "ImageLimits": "data",
     "Picture": "data",
     "Predictions": "prediction",
+    "Recipe": "recipe",
+    "Run": "adapt.run",
+    "Step": "result",
     "Support": "data.support",
+    "Verdict": "result",
+    "ZipLimits": "data",
+    "contributions": "compose.contributions",
+    "describe": "config",
+    "export": "compose.export",
+    "natural_key": "data",
     "open": "atlas",
     "predict": "atlas",
     "read_folder": "data",
     "read_image": "data",
     "read_images": "data",
+    "read_zip": "data",
 }
 
 __all__ = [
+    "AdaptResult",
     "Atlas",
     "AtlasError",
     "Cache",
     "ClassFolder",
+    "Comparison",
+    "Contributions",
+    "Estimate",
+    "FewShotConfig",
     "ImageLimits",
     "Picture",
     "Predictions",
+    "Recipe",
+    "Run",
+    "Step",
     "Support",
+    "Verdict",
+    "ZipLimits",
+    "contributions",
+    "describe",
+    "export",
+    "natural_key",
     "open",
     "predict",
     "read_folder",
     "read_image",
     "read_images",
+    "read_zip",
 ]
 
 

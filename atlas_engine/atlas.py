@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atlas_engine import runtime
-from atlas_engine.adapt.few_shot import FewShotConfig, few_shot
-from atlas_engine.adapt.loop import Ending
+from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.run import Run
-from atlas_engine.adapt.subject import LAM, ComposedSubject
+from atlas_engine.adapting import AUTO, Scene, adapt_few_shot, find_method
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.store import load_bank
 from atlas_engine.bank.vector import fingerprint
@@ -30,17 +29,17 @@ from atlas_engine.cache import Cache, cache_key
 from atlas_engine.clip.backbone import Backbone, open_backbone
 from atlas_engine.clip.head import text_head
 from atlas_engine.clip.prompts import check_classes, template_set
-from atlas_engine.compose.coefficients import Coefficients, Layout
-from atlas_engine.compose.encoder import ComposedEncoder, materialise
+from atlas_engine.compose.coefficients import Layout
+from atlas_engine.compose.encoder import materialise
 from atlas_engine.compose.kernel import Composer
 from atlas_engine.config import assets_folder, cache_folder
-from atlas_engine.data.augment import Augment
 from atlas_engine.data.images import ImageSource, read_image
 from atlas_engine.data.picture import Picture
 from atlas_engine.data.support import Support
-from atlas_engine.data.transforms import to_batch
+from atlas_engine.data.transforms import to_batch, to_square
 from atlas_engine.errors import BankError, SupportError
-from atlas_engine.prediction import Predictions, from_logits
+from atlas_engine.heads.registry import find_head
+from atlas_engine.prediction import Comparison, Predictions, from_logits
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import AdaptResult, Step
 
@@ -146,79 +145,64 @@ class Atlas:
         self,
         support: Support,
         *,
+        method: str = AUTO,
         config: FewShotConfig | None = None,
         bank: TaskVectorBank | None = None,
         layout: Layout | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
-        """Learn coefficients of `bank` (the engine's own) that tell the support's classes apart."""
-        chosen, donors = config or FewShotConfig(), bank or self.bank
-        return Run(
-            lambda stop: self._few_shot(
-                support, donors, layout=layout or Layout(), config=chosen, seed=seed, stop=stop
-            )
-        )
+        """Adapt to the support's classes, with `bank` (the engine's own) to draw on.
+
+        `auto` learns coefficients and a head together, holds images out to see whether that helps, and keeps
+        zero-shot where it does not. The other methods are in `adapting.METHODS`.
+        """
+        find_method(method)
+        chosen = config or FewShotConfig()
+
+        def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
+            text = self.head(check_classes(support.classes, at_least=2)).clone()
+            donors = self.bank if bank is None else bank
+            self._base_blocks(donors)
+            scene = Scene(self.backbone, donors, support, text, self.fingerprint)
+            return adapt_few_shot(scene, method=method, config=chosen, layout=layout, seed=seed, stop=stop)
+
+        return Run(start)
 
     def adapted(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> nn.Module:
         """The image tower that a recipe describes: an ordinary module that costs what the base costs."""
-        donors = bank or self.bank
+        donors = self.bank if bank is None else bank
         recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=donors.fingerprint)
         composer = Composer(self._base_blocks(donors), donors, recipe.coefficients.layout)
         theta = composer.compose(recipe.coefficients.values.to(donors.device))
         return materialise(self.backbone.visual, theta)
 
-    def as_input(self, images: Tensor) -> Tensor:
-        """Images (B 3 S S) in 0 … 1 as the image tower wants them, on the device."""
-        shape = self.backbone.preprocessing
-        mean, std = torch.tensor(shape.mean).view(3, 1, 1), torch.tensor(shape.std).view(3, 1, 1)
-        return ((images - mean) / std).to(self.backbone.device)
+    @torch.inference_mode()
+    def logits(self, recipe: Recipe, squares: Tensor, *, bank: TaskVectorBank | None = None) -> Tensor:
+        """What a recipe says of uint8 squares (N 3 S S) as the tower takes them: (N C), by its classes."""
+        tower = self.adapted(recipe, bank=bank)
+        parts = [
+            tower(self.backbone.as_input(some.float() / 255)).float() for some in torch.split(squares, BATCH)
+        ]
+        head = find_head(str(recipe.config.get("head", "none"))).rebuild(
+            {name: tensor.to(self.backbone.device) for name, tensor in recipe.head.items()},
+            self.head(recipe.classes),
+            logit_scale=self.backbone.logit_scale,
+        )
+        return head.logits(F.normalize(torch.cat(parts), dim=-1))
+
+    def compare(
+        self, images: Sequence[ImageSource], recipe: Recipe, *, bank: TaskVectorBank | None = None
+    ) -> Comparison:
+        """The same images by zero-shot and by what a recipe describes."""
+        pictures = self.pictures(images)
+        names = tuple(picture.name for picture in pictures)
+        adapted = from_logits(names, recipe.classes, self.logits(recipe, self._squares(pictures), bank=bank))
+        return Comparison(self.predict(pictures, recipe.classes), adapted)
 
     def close(self) -> None:
         """Let go of the cache; the model goes with the object."""
         if self.cache is not None:
             self.cache.close()
-
-    def _few_shot(
-        self,
-        support: Support,
-        bank: TaskVectorBank,
-        *,
-        layout: Layout,
-        config: FewShotConfig,
-        seed: int,
-        stop: threading.Event,
-    ) -> Generator[Step, None, AdaptResult]:
-        visual, shape = self.backbone.visual, self.backbone.preprocessing
-        composer = Composer(self._base_blocks(bank), bank, layout)
-        subject = ComposedSubject(
-            ComposedEncoder(visual, composer),
-            self.head(check_classes(support.classes, at_least=2)).clone(),
-            logit_scale=self.backbone.logit_scale,
-            start=composer.initial().unsqueeze(0),
-        )
-        pixels = support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
-        labels = torch.tensor(support.labels, device=self.backbone.device)
-        steps = few_shot(subject, pixels, labels, self._random_view, config=config, seeds=(seed,), stop=stop)
-        history = []
-        while True:
-            try:
-                step = next(steps)
-            except StopIteration as end:
-                ending: Ending = end.value
-                break
-            history.append(step.record())
-            yield step
-        recipe = Recipe(
-            Coefficients(ending.values[LAM][0].cpu(), layout, bank.tasks, bank.blocks),
-            model=self.backbone.name,
-            model_fingerprint=self.fingerprint,
-            bank_fingerprint=bank.fingerprint,
-            classes=support.classes,
-            method="few-shot",
-            config=config.as_dict(),
-            seed=seed,
-        )
-        return AdaptResult(recipe, ending.outcome, ending.reason, tuple(history), ending.seconds)
 
     def _base_blocks(self, bank: TaskVectorBank) -> dict[str, Tensor]:
         """The base model's parameters, if the bank was made for them."""
@@ -230,8 +214,14 @@ class Atlas:
             )
         return weights
 
-    def _random_view(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        return self.as_input(Augment(jitter=0.0)(pixels, generator))
+    def _squares(self, pictures: Sequence[Picture]) -> Tensor:
+        shape = self.backbone.preprocessing
+        return torch.stack(
+            [
+                to_square(p, shape.size, resize=shape.resize, interpolation=shape.interpolation)
+                for p in pictures
+            ]
+        )
 
     def _head(self, classes: tuple[str, ...], templates: tuple[str, ...]) -> Tensor:
         return text_head(self.backbone, classes, templates, cache=self.cache, key=self.fingerprint)

@@ -8,7 +8,6 @@ which holds at small counts and near 0 and 1).
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,13 +18,12 @@ from torch import Tensor
 from atlas_engine.atlas import Atlas
 from atlas_engine.data.folders import ClassFolder, Item, read_items
 from atlas_engine.data.picture import Picture
-from atlas_engine.errors import EvalError
 from atlas_engine.runtime import generator
+from atlas_engine.shares import wilson
 
-__all__ = ["LogitsOf", "Row", "draw_classes", "draw_images", "engine_logits", "wilson", "zero_shot"]
+__all__ = ["LogitsOf", "Row", "draw_classes", "draw_images", "engine_logits", "zero_shot"]
 
 CHUNK = 128
-Z95 = 1.959964
 
 LogitsOf = Callable[[Sequence[Picture], tuple[str, ...]], Tensor]  # images and class names to (N C)
 
@@ -75,20 +73,6 @@ def engine_logits(engine: Atlas, *, templates: str | None = None) -> LogitsOf:
         return engine.features(pictures) @ heads[classes].T
 
     return logits_of
-
-
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share.
-
-    >>> tuple(round(bound, 3) for bound in wilson(8, 10))
-    (0.49, 0.943)
-    """
-    if count <= 0 or not 0 <= right <= count:
-        raise EvalError(f"cannot bound {right} of {count}. Give a count of at least 1.")
-    share, z2 = right / count, Z95**2
-    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
-    reach = Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2)) / (1 + z2 / count)
-    return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
 def draw_classes(folder: ClassFolder, most: int | None, *, seed: int = 0) -> ClassFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from atlas_engine.errors import ConfigError
 
-__all__ = ["Guess", "Predictions", "from_logits"]
+__all__ = ["Comparison", "Guess", "Predictions", "from_logits"]
 
 
 class Guess(NamedTuple):
@@ -90,3 +91,28 @@ class Predictions:
 def from_logits(names: tuple[str, ...], classes: tuple[str, ...], logits: Tensor) -> Predictions:
     """Predictions whose probabilities are the softmax of `logits` (N C)."""
     return Predictions(names, classes, torch.softmax(logits.float(), dim=1).cpu())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same images by zero-shot and by an adapted model."""
+
+    zero_shot: Predictions
+    adapted: Predictions
+
+    @property
+    def changed(self) -> tuple[int, ...]:
+        """The images that the two name differently."""
+        pairs = zip(self.zero_shot.labels, self.adapted.labels, strict=True)
+        return tuple(index for index, (before, after) in enumerate(pairs) if before != after)
+
+    def fixed(self, truth: Sequence[str | None]) -> tuple[int, ...]:
+        """Images that adapting got right, of those whose class is known."""
+        return tuple(i for i in self.changed if truth[i] is not None and truth[i] == self.adapted.labels[i])
+
+    def broken(self, truth: Sequence[str | None]) -> tuple[int, ...]:
+        """Images that only zero-shot had right, of those whose class is known."""
+        return tuple(i for i in self.changed if truth[i] is not None and truth[i] == self.zero_shot.labels[i])
+
+    def __len__(self) -> int:
+        return len(self.adapted)

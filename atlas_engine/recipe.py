@@ -92,6 +92,12 @@ class Recipe:
                     f"{given[:12]} is open. Open the one it was made with, or adapt anew with this one."
                 )
 
+    def scaled(
+        self, *, tasks: Mapping[str, float] | None = None, layers: Mapping[int, float] | None = None
+    ) -> Recipe:
+        """A new recipe with some tasks or layers stronger, weaker or (at 0) knocked out; all else is kept."""
+        return dataclasses.replace(self, coefficients=self.coefficients.scaled(tasks=tasks, layers=layers))
+
     def save(self, path: Path | str) -> None:
         """Write the recipe to one safetensors file, whole or not at all."""
         target = Path(path)

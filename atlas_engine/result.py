@@ -15,7 +15,7 @@ from torch import Tensor
 from atlas_engine.compose.coefficients import Coefficients
 from atlas_engine.recipe import Recipe
 
-__all__ = ["AdaptResult", "Outcome", "Step"]
+__all__ = ["AdaptResult", "Estimate", "Outcome", "Step", "Verdict"]
 
 
 class Outcome(str, Enum):
@@ -25,6 +25,32 @@ class Outcome(str, Enum):
     cancelled = "cancelled"
     deadline = "deadline"
     diverged = "diverged"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The share of held-out images that a method gets right, with its 95 % interval.
+
+    Held out of the support itself: each image is answered by a model that was made without it.
+    """
+
+    method: str
+    accuracy: float
+    low: float
+    high: float
+    images: int
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.accuracy:.0%} ({self.low:.0%} to {self.high:.0%}, {self.images} images)"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether adapting helped, in a sentence, and the method that was kept: `zero-shot` where none did."""
+
+    kept: str
+    helped: bool | None  # None where nothing could be held out to tell
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +65,10 @@ class Step:
     grad_norm: float  # mean length of the gradient, before any normalisation
     scores: tuple[float, ...] | None  # one per run, at the steps where a score was asked for
     seconds: float  # since the run began
+    phase: str = "learn"  # what the run is doing; index and of count within it
+    share: float | None = None  # of the whole run's work that is done, where it can be told
+    estimates: tuple[Estimate, ...] = ()  # known by now
+    preview: Recipe | None = field(default=None, repr=False, compare=False)  # a first answer, at once
     values: Mapping[str, Tensor] | None = field(default=None, repr=False, compare=False)
     """The parameters of this step, each (R ...), on the run's device and never rewritten; None in records."""
 
@@ -50,6 +80,11 @@ class Step:
         """The numbers alone, to keep."""
         return replace(self, values=None)
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the run ends, at the pace so far."""
+        return self.seconds * (1 - self.share) / self.share if self.share else None
+
 
 @dataclass(frozen=True)
 class AdaptResult:
@@ -60,6 +95,13 @@ class AdaptResult:
     reason: str
     history: tuple[Step, ...]
     seconds: float
+    verdict: Verdict
+    estimates: tuple[Estimate, ...] = ()
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether nothing beat zero-shot, so that the result is zero-shot."""
+        return self.verdict.kept == "zero-shot"
 
     @property
     def coefficients(self) -> Coefficients:

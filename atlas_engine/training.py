@@ -193,7 +193,8 @@ def _view(engine: Atlas, settings: TrainSettings) -> View:
     augment = Augment(smallest=settings.smallest_crop, flip=settings.flip, jitter=settings.jitter)
 
     def view(pixels: Tensor, generator: torch.Generator | None) -> Tensor:
-        return engine.as_input(pixels.float() / 255 if generator is None else augment(pixels, generator))
+        images = pixels.float() / 255 if generator is None else augment(pixels, generator)
+        return engine.backbone.as_input(images)
 
     return view
 

@@ -11,7 +11,7 @@ import pytest
 import atlas_engine
 from tests.drawn import ROOT
 
-BASE = {"errors", "config", "runtime", "cache", "files"}
+BASE = {"errors", "config", "runtime", "cache", "files", "modules", "shares"}
 MAY_IMPORT = {  # what a part of the engine may import besides itself and the base
     "data": set(),
     "clip": set(),
@@ -37,6 +37,8 @@ MAY_IMPORT = {  # what a part of the engine may import besides itself and the ba
         "result",
     },
 }
+MAY_IMPORT["adapting"] = MAY_IMPORT["adapt"] | {"adapt", "clip"}
+MAY_IMPORT["atlas"] |= {"adapting"}
 MAY_IMPORT["evaluate"] = MAY_IMPORT["atlas"] | {"atlas"}
 MAY_IMPORT["training"] = MAY_IMPORT["evaluate"]
 MAY_IMPORT["importing"] = MAY_IMPORT["evaluate"]

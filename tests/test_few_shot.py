@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import groupby
+
 import pytest
 import torch
 
 from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.adapting import METHODS
 from atlas_engine.atlas import Atlas
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.store import save_bank
 from atlas_engine.bank.vector import TaskVector
+from atlas_engine.data.picture import Picture
 from atlas_engine.data.support import Support
-from atlas_engine.errors import BankError
+from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.recipe import Recipe
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
@@ -43,10 +48,10 @@ def support(tmp_path_factory):
 
 def test_the_loss_falls_and_the_recipe_rebuilds_the_adapted_tower(support, bank, tmp_path):
     engine = tiny_engine()
-    run = engine.few_shot(support, bank=bank, config=CONFIG, seed=3)
-    losses = [step.loss for step in run]
+    run = engine.few_shot(support, method="atlas", bank=bank, config=CONFIG, seed=3)
+    losses = [step.loss for step in run if step.phase == "learn"]
     result = run.result()
-    assert len(losses) == 12
+    assert len(losses) == len(result.history) == 12
     assert losses[-1] < losses[0]
     assert result.coefficients.tasks == ("first", "second", "third")
     result.save(tmp_path / "r.atlas.safetensors")
@@ -65,11 +70,81 @@ def test_the_same_seed_gives_the_same_coefficients_and_another_seed_others(suppo
     engine = tiny_engine()
     short = FewShotConfig(steps=3, batch=4)
     first, again, other = (
-        engine.few_shot(support, bank=bank, config=short, seed=seed).result().coefficients.values
+        engine.few_shot(support, method="atlas", bank=bank, config=short, seed=seed)
+        .result()
+        .coefficients.values
         for seed in (0, 0, 1)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_auto_tells_a_preview_then_steps_then_what_it_kept(support, bank):
+    run = tiny_engine().few_shot(support, bank=bank, config=CONFIG)
+    steps = list(run)
+    result = run.result()
+    assert [phase for phase, _ in groupby(step.phase for step in steps)] == ["look", "preview", "learn"]
+    (preview,) = [step.preview for step in steps if step.preview is not None]
+    assert preview.method == "text-probe"
+    shares = [step.share for step in steps]
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+    assert [one.method for one in result.estimates] == ["zero-shot", "text-probe", "atlas+text-probe"]
+    assert all(one.images == 8 for one in result.estimates)
+    assert result.verdict.kept == result.recipe.method
+
+
+def test_every_fold_is_learned_beside_the_run_of_all(support, bank):
+    result = tiny_engine().few_shot(support, bank=bank, config=CONFIG).result()
+    assert {len(step.losses) for step in result.history} == {CONFIG.folds + 1}
+
+
+def test_zero_shot_is_the_result_where_nothing_beats_it(support, bank):
+    """Of two pictures that look alike, each is called what the other is not: learning from one misleads."""
+    alike = [Picture("alike.png", picture.pixels // 2 + 60) for picture in support.pictures[::2]]
+    nearly = [Picture("nearly.png", picture.pixels // 2 + 61) for picture in support.pictures[::2]]
+    confused = Support((*alike, *nearly), (0,) * len(alike) + (1,) * len(nearly), support.classes)
+    engine = tiny_engine()
+    config = replace(CONFIG, folds=8)
+    result = engine.few_shot(confused, bank=bank, config=config).result()
+    assert result.fell_back
+    assert result.verdict.helped is False
+    assert "zero-shot was kept" in result.verdict.sentence
+    assert not result.coefficients.values.any()
+    both = engine.compare(support.pictures, result.recipe, bank=bank)
+    assert torch.allclose(both.zero_shot.probs, both.adapted.probs, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "zero-shot"])
+def test_a_saved_recipe_of_any_method_gives_the_same_logits(method, support, bank, tmp_path):
+    engine = tiny_engine()
+    result = engine.few_shot(support, method=method, bank=bank, config=CONFIG).result()
+    assert result.recipe.method == method
+    result.save(tmp_path / "r.atlas.safetensors")
+    squares = support.squares(32, resize="shortest", interpolation="bicubic")
+    logits = engine.logits(result.recipe, squares, bank=bank)
+    assert torch.equal(
+        logits, engine.logits(Recipe.load(tmp_path / "r.atlas.safetensors"), squares, bank=bank)
+    )
+    zero_shot = (
+        engine.backbone.logit_scale * engine.features(support.pictures) @ engine.head(support.classes).T
+    )
+    assert not torch.allclose(logits, zero_shot, atol=1e-3)
+
+
+def test_only_the_late_part_moves_unless_all_may(support, bank):
+    engine = tiny_engine()
+    moved = {}
+    for share in (0.4, 1.0):
+        config = FewShotConfig(steps=3, batch=8, share=share)
+        table = engine.few_shot(support, method="atlas", bank=bank, config=config).result().coefficients.table
+        moved[share] = int(table.any(dim=0).sum())
+    assert 0 < moved[0.4] < moved[1.0]
+
+
+def test_an_unknown_method_is_refused_at_once_with_the_nearest(support, bank):
+    with pytest.raises(ConfigError, match="atlas\\+tip"):
+        tiny_engine().few_shot(support, method="atlas+tpi", bank=bank)
 
 
 def test_a_bank_for_another_model_is_refused(support, bank):

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import os
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -13,7 +14,7 @@ import torch
 
 from atlas_engine.bank.blocks import block_table
 from atlas_engine.compose.coefficients import Coefficients, Layout
-from atlas_engine.errors import RecipeError
+from atlas_engine.errors import ConfigError, RecipeError
 from atlas_engine.recipe import MAX_RECIPE_NBYTES, Recipe
 
 BLOCKS = block_table(
@@ -80,6 +81,26 @@ def test_a_recipe_is_the_owner_of_its_numbers():
     assert not recipe.coefficients.values.any()
     assert copy.deepcopy(recipe) == recipe
     assert repr(recipe) == "Recipe(few-shot for ViT-B-32/openai, 2 tasks × 3 blocks, seed 7)"
+
+
+def test_a_scaled_recipe_has_other_coefficients_and_is_the_same_otherwise(tmp_path):
+    recipe = make(head={"alpha": torch.tensor(2.0)})
+    scaled = recipe.scaled(tasks={"signs": 0}, layers={0: 0.5})
+    assert not scaled.coefficients["signs"].any()
+    assert torch.equal(
+        scaled.coefficients["cars", "conv1.weight"], recipe.coefficients["cars", "conv1.weight"] / 2
+    )
+    assert replace(scaled, coefficients=recipe.coefficients) == recipe
+    scaled.save(tmp_path / "r")
+    assert Recipe.load(tmp_path / "r") == scaled
+    with pytest.raises(ConfigError, match="Did you mean 'cars'"):
+        recipe.scaled(tasks={"car": 0})
+
+
+def test_an_isotropic_recipe_with_a_layer_scaled_can_be_saved(tmp_path):
+    scaled = make(layout=Layout("isotropic")).scaled(layers={0: 0})
+    scaled.save(tmp_path / "r")
+    assert Recipe.load(tmp_path / "r").coefficients.layout == Layout()
 
 
 def test_the_right_model_and_bank_are_accepted():

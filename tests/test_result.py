@@ -11,7 +11,9 @@ import torch
 from atlas_engine.bank.blocks import block_table
 from atlas_engine.compose.coefficients import Coefficients
 from atlas_engine.recipe import Recipe
-from atlas_engine.result import AdaptResult, Outcome, Step
+from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
+
+VERDICT = Verdict("atlas", helped=True, sentence="Adapting helped.")
 
 
 @pytest.fixture
@@ -19,7 +21,8 @@ def result():
     coefficients = Coefficients.zeros(["cars"], block_table([("w", torch.zeros(2, 2))]))
     step = Step(index=0, of=1, loss=0.5, losses=(0.5,), lr=0.1, grad_norm=1.0, scores=None, seconds=0.1)
     recipe = Recipe(coefficients, model="tiny", model_fingerprint="a", bank_fingerprint="b")
-    return AdaptResult(recipe, Outcome.finished, "all 1 steps were taken.", (step,), seconds=1.25)
+    reason = "all 1 steps were taken."
+    return AdaptResult(recipe, Outcome.finished, reason, (step,), seconds=1.25, verdict=VERDICT)
 
 
 def test_a_result_survives_a_deep_copy(result):

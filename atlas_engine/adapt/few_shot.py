@@ -1,12 +1,13 @@
-"""Few-shot adaptation: cross-entropy on a handful of labelled squares. Knows nothing of files or text.
+"""Few-shot adaptation: cross-entropy on views of a few labelled pictures. Knows nothing of files or text.
 
-Each step takes a random view of pictures drawn without repetition until all have had their turn, as often as
-the steps need.
+The views are made once and kept, at whatever depth of the tower they are cut (images, or activations above
+a frozen part). Each step takes pictures in turn, without repetition until all have had theirs, and one view
+of each at random. Every class counts the same, however many pictures it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,14 +17,12 @@ from atlas_engine.adapt.loop import Ending, LoopConfig, Request, learn
 from atlas_engine.adapt.subject import Subject
 from atlas_engine.adapt.watch import Stop
 from atlas_engine.config import setting
+from atlas_engine.heads.base import UNUSED
 from atlas_engine.objectives.base import Batch
 from atlas_engine.objectives.supervised import CrossEntropy
 from atlas_engine.result import Step
 
-__all__ = ["FewShotConfig", "View", "few_shot"]
-
-View = Callable[[Tensor, torch.Generator], Tensor]
-"""uint8 squares (B 3 S S) to normalised images of the same shape."""
+__all__ = ["FewShotConfig", "few_shot"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,36 +30,53 @@ class FewShotConfig(LoopConfig):
     """How coefficients are learned from a few labelled pictures."""
 
     steps: int = setting(40, help="optimiser steps", low=0, high=100_000)
+    lr: float = setting(0.05, help="learning rate of the first step", low=0.0, high=100.0)
     batch: int = setting(32, help="pictures a step; all of them where there are fewer", low=1)
+    views: int = setting(6, help="random views of each picture, made once and kept", low=1, high=1000)
+    share: float = setting(
+        0.5, help="share of the tower's weights, from its end, that may move; 1 for all", low=0.0, high=1.0
+    )
+    folds: int = setting(4, help="parts the pictures are held out in, one after the other", low=2, high=64)
 
 
 def few_shot(
     subject: Subject,
-    pixels: Tensor,
+    views: Tensor,
     labels: Tensor,
-    view: View,
     *,
     config: FewShotConfig,
     seeds: Sequence[int] = (0,),
     stop: Stop | None = None,
 ) -> Generator[Step, None, Ending]:
-    """Learn from squares (N 3 S S) and their class numbers (N)."""
-    source = _Turns(pixels, labels, view, min(config.batch, len(pixels)))
+    """Learn from V views of N pictures (V N …) and, for each of R runs, their class numbers (R N).
+
+    A run does not see the pictures that are `UNUSED` in its row: they are held out.
+    """
+    source = _Turns(views, labels, config.batch)
     return (yield from learn(subject, CrossEntropy(), source, config=config, seeds=seeds, stop=stop))
 
 
 class _Turns:
     """Batches in which every picture has its turn before any has a second one, run by run."""
 
-    def __init__(self, pixels: Tensor, labels: Tensor, view: View, size: int) -> None:
-        self._pixels, self._labels, self._view, self._size = pixels, labels, view, size
+    def __init__(self, views: Tensor, labels: Tensor, size: int) -> None:
+        self._views, self._labels, self._size = views, labels, size
         self._waiting: dict[int, Tensor] = {}
 
     def __call__(self, request: Request) -> Batch:
+        labels = self._labels[request.run]
+        rows = (labels != UNUSED).nonzero().squeeze(1).cpu()
+        chosen = self._turn(request, rows).to(labels.device)
+        view = torch.randint(len(self._views), (len(chosen),), generator=request.generator)
+        counts = torch.bincount(labels[rows.to(labels.device)])
+        weights = 1.0 / counts[labels[chosen]]
+        return Batch(self._views[view.to(chosen.device), chosen], labels=labels[chosen], weights=weights)
+
+    def _turn(self, request: Request, rows: Tensor) -> Tensor:
+        size = min(self._size, len(rows))
         waiting = self._waiting.get(request.run, torch.empty(0, dtype=torch.long))
-        while len(waiting) < self._size:
-            order = torch.randperm(len(self._pixels), generator=request.generator)
-            waiting = torch.cat([waiting, order])
-        chosen, self._waiting[request.run] = waiting[: self._size], waiting[self._size :]
-        images = self._view(self._pixels[chosen], request.generator)
-        return Batch(images, labels=self._labels[chosen]).to(self._labels.device)
+        while len(waiting) < size:
+            order = torch.randperm(len(rows), generator=request.generator)
+            waiting = torch.cat([waiting, rows[order]])
+        chosen, self._waiting[request.run] = waiting[:size], waiting[size:]
+        return chosen

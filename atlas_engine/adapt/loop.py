@@ -4,14 +4,15 @@ It is given a subject (tensors to learn, and logits at their values), an objecti
 source (a batch for each step), and yields a `Step` for each update. Several runs go side by side: every
 learned tensor is (R ...), each run has its own seed, and none can disturb another.
 
-One step: the model at the values, once → each run's loss goes backward, in micro-batches → one update.
+One step: the model at the values, once → each run's loss goes backward, in micro-batches → one update. With
+``sharpness`` the gradient is taken a second time, uphill of the values, and that one makes the update.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -54,6 +55,14 @@ class LoopConfig(Settings):
     blow_up: float = setting(
         10.0, help="a loss that grows by this many times (1 + the first loss) has diverged", low=1.0
     )
+    sharpness: float = setting(
+        0.0,
+        help="how far uphill the gradient is taken, to find flat minima; 0 for where the values are",
+        low=0.0,
+    )
+    collapse_below: float | None = setting(
+        None, help="a smoothed loss below this is a collapse: the run goes back to its start", low=0.0
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +87,11 @@ class Ending:
 
     outcome: Outcome
     reason: str
-    values: Mapping[str, Tensor]  # each (R ...): the last, or the best; always the best for a diverged run
+    values: Mapping[str, Tensor]
+    """Each (R ...): the last, or the best; of a diverged run the best, of a collapsed one the start."""
     best_scores: tuple[float, ...] | None  # one per run, where a score was given
     diverged: tuple[bool, ...]  # one per run
+    collapsed: tuple[bool, ...]  # one per run
     steps: int
     seconds: float
 
@@ -145,48 +156,79 @@ class _Loop:
             raise ConfigError(
                 f"{self.tuner.runs} runs start but there are {len(seeds)} seeds. Give one each."
             )
-        self.best = Best(self.tuner.values, runs=len(seeds))
-        self.health = Health(len(seeds), config.blow_up)
+        self.start = self.tuner.values
+        self.best = Best(self.start, runs=len(seeds))
+        self.health = Health(len(seeds), blow_up=config.blow_up, floor=config.collapse_below)
         self.taken = 0
 
     @_recording()
     def step(self, index: int) -> Step | None:
-        """One update; None when no run is left that has not diverged."""
-        forward = self.forward()
+        """One update; None when no run is left to go on."""
+        values, sharp = self.tuner.values, self.config.sharpness > 0
+        forward = self.forward(values)
         scores = self.scores(forward) if index % self.config.score_every == 0 else None
-        losses = torch.stack([self.loss(forward, index, run) for run in range(self.tuner.runs)])  # (R)
-        grads = forward.gradients()
-        norms = torch.stack([per_run_norm(grad) for grad in grads.values()]).norm(dim=0)  # (R)
-        measured = torch.stack([losses, norms.float()]).tolist()  # the step's one wait for the device
-        self.health.examine(index, *measured)
+        batches = self.batches(forward, index)
+        if sharp:
+            batches = list(batches)  # to be used twice; else one is in memory at a time
+        losses, norms, grads = self.measure(forward, batches, index)
+        self.health.look_for_collapse(index, losses, norms)
+        marks = [-loss for loss in losses] if self.score is None else scores
+        self.best.offer(marks, values, self.health.alive)
+        if sharp and any(self.health.alive):
+            grads = self.measure(self.forward(self.uphill(grads)), batches, index)[2]
         if not any(self.health.alive):
             return None
-        values = self.tuner.values
-        marks = [-loss for loss in measured[0]] if self.score is None else scores
-        self.best.offer(marks, values, self.health.alive)
         lr_factor = SCHEDULES[self.config.schedule](index, self.config.steps)
         self.tuner.update(grads, lr_factor=lr_factor, alive=self.health.alive)
         self.taken += 1
-        return self.report(index, *measured, scores=scores, values=values, lr=self.config.lr * lr_factor)
+        return self.report(index, losses, norms, scores=scores, values=values, lr=self.config.lr * lr_factor)
 
-    def forward(self) -> Guarded:
+    def forward(self, values: Mapping[str, Tensor]) -> Guarded:
         self.watch.check()
-        return Guarded(self.subject.at(self.tuner.values), self.watch, self.config.micro_batch)
+        return Guarded(self.subject.at(values), self.watch, self.config.micro_batch)
 
-    def loss(self, forward: Forward, index: int, run: int) -> Tensor:
+    def batches(self, forward: Forward, index: int) -> Iterable[tuple[int, Batch]]:
+        """A batch for each run that goes on, drawn when it is asked for."""
+        for run, alive in enumerate(self.health.alive):
+            if alive:
+                logits_fn = forward.logits_fn(run)
+                request = Request(index, self.config.steps, run, self.generators[run], logits_fn)
+                with torch.no_grad():
+                    batch = self.source(request)
+                yield run, batch
+
+    def measure(
+        self, forward: Forward, batches: Iterable[tuple[int, Batch]], index: int
+    ) -> tuple[list[float], list[float], Mapping[str, Tensor]]:
+        """Each run's loss (NaN for one that is over), its gradient's length, and the gradients."""
+        losses = torch.full((self.tuner.runs,), math.nan, device=self.tuner.device)
+        for run, batch in batches:
+            if self.health.alive[run]:
+                losses[run] = self.loss(forward.logits_fn(run), batch)
+        grads = forward.gradients()
+        measured = torch.stack([losses, _lengths(grads).float()]).tolist()  # the one wait for the device
+        self.health.examine(index, *measured)
+        return measured[0], measured[1], grads
+
+    def loss(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
         """One run's loss; its gradient is left in the forward."""
         total = torch.zeros((), device=self.tuner.device)
-        if not self.health.alive[run]:
-            return total + math.nan
-        logits_fn = forward.logits_fn(run)
-        with torch.no_grad():
-            batch = self.source(Request(index, self.config.steps, run, self.generators[run], logits_fn))
         for part, share in self.parts(batch):
             loss = self.objective(logits_fn, part) * share
             if loss.requires_grad:  # a loss that found nothing to learn from is a plain 0
                 torch.autograd.backward(loss)
             total = total + loss.detach().float()
         return total
+
+    def uphill(self, grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """v + ρ g / ‖g‖ for each run that goes on, the length taken over all its tensors (SAM, ICLR 2021)."""
+        lengths = _lengths(grads)
+        mask = torch.tensor(self.health.alive, device=self.tuner.device) & (lengths > 0)
+        reach = self.config.sharpness / torch.where(mask, lengths, torch.ones_like(lengths))  # (R)
+        return {
+            name: keep_runs(mask, value + grads[name] * reach.reshape(-1, *[1] * (value.ndim - 1)), value)
+            for name, value in self.tuner.values.items()
+        }
 
     def parts(self, batch: Batch) -> list[tuple[Batch, Tensor | float]]:
         """The micro-batches of a step, each with its share of the loss."""
@@ -208,7 +250,8 @@ class _Loop:
     def score_last(self) -> None:
         """Give the values after the last update their chance to be the best."""
         if self.score is not None:
-            self.best.offer(self.scores(self.forward()), self.tuner.values, self.health.alive)
+            values = self.tuner.values
+            self.best.offer(self.scores(self.forward(values)), values, self.health.alive)
 
     def report(
         self,
@@ -235,16 +278,25 @@ class _Loop:
 
     @_recording()
     def ending(self, outcome: Outcome, reason: str) -> Ending:
-        latest = [good and self.config.keep == "last" for good in self.health.alive]
-        mask = torch.tensor(latest, device=self.tuner.device)
+        health, device = self.health, self.tuner.device
+        latest = torch.tensor([good and self.config.keep == "last" for good in health.alive], device=device)
+        undone = torch.tensor(health.collapsed, device=device)
+        kept = {name: keep_runs(latest, v, self.best.values[name]) for name, v in self.tuner.values.items()}
         return Ending(
             outcome=outcome,
             reason=reason,
-            values={
-                name: keep_runs(mask, v, self.best.values[name]) for name, v in self.tuner.values.items()
-            },
+            values={name: keep_runs(undone, self.start[name], value) for name, value in kept.items()},
             best_scores=tuple(self.best.marks) if self.score is not None else None,
-            diverged=tuple(not good for good in self.health.alive),
+            diverged=tuple(
+                not good and not fell for good, fell in zip(health.alive, health.collapsed, strict=True)
+            ),
+            collapsed=tuple(health.collapsed),
             steps=self.taken,
             seconds=self.watch.seconds(),
         )
+
+
+def _lengths(grads: Mapping[str, Tensor]) -> Tensor:
+    """(R): the length of each run's gradient, over all its tensors."""
+    lengths: Tensor = torch.stack([per_run_norm(grad) for grad in grads.values()]).norm(dim=0)
+    return lengths

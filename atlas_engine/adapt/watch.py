@@ -15,6 +15,8 @@ from atlas_engine.result import Outcome
 
 __all__ = ["Guarded", "Halt", "Health", "Stop", "Watch"]
 
+SMOOTHING = 0.9  # share of the past in a smoothed loss
+
 
 class Stop(Protocol):
     """A flag that another thread may raise, such as ``threading.Event``."""
@@ -79,10 +81,12 @@ class Guarded:
 class Health:
     """Which runs still go on, and what ended the others."""
 
-    def __init__(self, runs: int, blow_up: float) -> None:
+    def __init__(self, runs: int, *, blow_up: float, floor: float | None = None) -> None:
         self.alive = [True] * runs
-        self._blow_up = blow_up
+        self.collapsed = [False] * runs
+        self._blow_up, self._floor = blow_up, floor
         self._first: Sequence[float] | None = None
+        self._smooth: list[float | None] = [None] * runs
         self._causes: list[str] = []
 
     def examine(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
@@ -91,18 +95,39 @@ class Health:
         for run, (loss, norm, first) in enumerate(zip(losses, norms, self._first, strict=True)):
             cause = self._cause(loss, norm, first)
             if self.alive[run] and cause:
-                self.alive[run] = False
-                self._causes.append(f"{cause} at step {index}")
+                self._end(run, f"{cause} at step {index}; the best coefficients before it are kept.")
+
+    def look_for_collapse(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
+        """End the runs whose smoothed loss is below the floor: sure of everything, they have learned nothing.
+
+        The reset rule of SAR (ICLR 2023). A step that found nothing to learn from has a loss and a gradient
+        of 0, says nothing, and is passed over.
+        """
+        for run, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+            if self._floor is None or not self.alive[run] or norm == 0:
+                continue
+            before = self._smooth[run]
+            smooth = loss if before is None else SMOOTHING * before + (1 - SMOOTHING) * loss
+            self._smooth[run] = smooth
+            if smooth < self._floor:
+                self.collapsed[run] = True
+                self._end(
+                    run,
+                    f"the smoothed loss was {smooth:.3g}, below {self._floor:g}, at step {index}: "
+                    "a sign of collapse, so all that was learned is undone.",
+                )
 
     def summary(self, *, lr: float) -> str:
         """What went wrong and what to do, in a sentence; empty when nothing did."""
         if not self._causes:
             return ""
-        who = "" if len(self.alive) == 1 else f"{len(self._causes)} of {len(self.alive)} runs diverged: "
-        return (
-            f"{who}{self._causes[0]}; the best coefficients before it are kept. "
-            f"Try a smaller learning rate (now {lr:g})."
-        )
+        what = "collapsed" if sum(self.collapsed) == len(self._causes) else "diverged"
+        who = "" if len(self.alive) == 1 else f"{len(self._causes)} of {len(self.alive)} runs {what}: "
+        return f"{who}{self._causes[0]} Try a smaller learning rate (now {lr:g})."
+
+    def _end(self, run: int, cause: str) -> None:
+        self.alive[run] = False
+        self._causes.append(cause)
 
     def _cause(self, loss: float, norm: float, first: float) -> str:
         if not math.isfinite(loss):

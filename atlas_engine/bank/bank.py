@@ -2,6 +2,7 @@
 
     bank = TaskVectorBank.from_vectors([cars, signs, digits], storage="int8")
     bank.select(["cars", "signs"]), bank.without(["digits"]), bank.to("cuda"), bank.memory()
+    bank.over(names)                                         # some blocks of the tower only
 
 Its numbers live in panels (see `panels`), the small blocks of the tower all in one. `select` and `without`
 share memory with the bank they come from as long as more than half of it is kept. Knows nothing of files,
@@ -14,6 +15,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ from torch import Tensor
 from atlas_engine.bank.blocks import Block, BlockTable
 from atlas_engine.bank.budget import Plan, plan
 from atlas_engine.bank.panels import BundlePanel, DensePanel, Panel, Rows
-from atlas_engine.bank.storage import assemble, storage_named
+from atlas_engine.bank.storage import assemble, gathered, storage_named
 from atlas_engine.bank.vector import TaskVector, VectorInfo
 from atlas_engine.errors import BankError, unknown_name
 from atlas_engine.files import human_nbytes
@@ -122,6 +124,15 @@ class TaskVectorBank:
         """`rows` on the bank's device, for the kernel."""
         return None if self.rows is None else torch.tensor(self.rows, device=self.device)
 
+    @cached_property
+    def lengths(self) -> Tensor:
+        """‖τ[t, m]‖ of every task and block, (T M) on the CPU: the bank is read once, when first asked."""
+        squares = torch.zeros(len(self.tasks), len(self.blocks), device=self.device)
+        for panel in self.parts():
+            for _, _, tau in panel.pieces(torch.float32):
+                squares[:, panel.units[0]] += tau.square().sum(1)
+        return squares.sqrt().cpu()
+
     def __len__(self) -> int:
         return len(self.tasks)
 
@@ -144,6 +155,23 @@ class TaskVectorBank:
         """The bank less these tasks, as leave-one-out evaluation needs it."""
         gone = {self._position(name) for name in ([names] if isinstance(names, str) else names)}
         return self.select([name for i, name in enumerate(self.tasks) if i not in gone])
+
+    def over(self, names: Iterable[str]) -> TaskVectorBank:
+        """The bank of these blocks only, in the table's order, for a tower whose other blocks stay put.
+
+        Shares memory with this bank; only the bundle of small blocks is made anew. `infos` and `base` go on
+        speaking of the whole vectors and the whole base model.
+        """
+        kept = sorted({self.blocks.index(name) for name in ([names] if isinstance(names, str) else names)})
+        if not kept:
+            raise BankError("no block was named. Pass the names of some of the bank's blocks.")
+        if len(kept) == len(self.blocks):
+            return self
+        position = {m: i for i, m in enumerate(kept)}
+        every = [part for panel in self.panels for part in _single(panel)]
+        panels = gathered(_moved(part, position[m]) for m, part in every if m in position)
+        blocks = BlockTable(self.blocks[m] for m in kept)
+        return self._derived(panels, positions=range(len(self.tasks)), rows=self.rows, blocks=blocks)
 
     def to(self, device: torch.device | str) -> TaskVectorBank:
         """The bank on another device, moved panel by panel; itself when it is there already."""
@@ -224,12 +252,13 @@ class TaskVectorBank:
         positions: Iterable[int],
         rows: Sequence[int] | None = None,
         storage: str | None = None,
+        blocks: BlockTable | None = None,
     ) -> TaskVectorBank:
         kept = list(positions)
         return TaskVectorBank(
             panels,
             tasks=[self.tasks[i] for i in kept],
-            blocks=self.blocks,
+            blocks=blocks or self.blocks,
             base=self.base,
             infos=[self.infos[i] for i in kept],
             storage=storage or self.storage,
@@ -242,3 +271,19 @@ class TaskVectorBank:
             f"TaskVectorBank({len(self.tasks)} tasks × {len(self.blocks)} blocks, "
             f"{self.storage}, {size} on {self.device})"
         )
+
+
+def _single(panel: Panel) -> list[tuple[int, Panel | Rows]]:
+    """The blocks of a panel with their positions in the table, small ones apart from each other."""
+    if isinstance(panel, BundlePanel):
+        return [(row.unit, row) for row in panel.rows()]
+    return [(panel.units[0], panel)]
+
+
+def _moved(part: Panel | Rows, unit: int) -> Panel | Rows:
+    """The same numbers at another position of the table."""
+    if isinstance(part, Rows):
+        return replace(part, unit=unit)
+    panel: Any = part  # every panel is a dataclass, which their base class cannot say
+    moved: Panel = replace(panel, units=(unit,))
+    return moved

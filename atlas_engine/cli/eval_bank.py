@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from atlas_engine.data.folders import ClassFolder
     from atlas_engine.study.ledger import Ledger
     from atlas_engine.study.report import Sheet
-    from atlas_engine.study.tasks import StudySettings
+    from atlas_engine.study.tasks import Problem, StudySettings
     from atlas_engine.study.trials import Arm, Trial
 
 __all__ = ["BITS", "DONORS", "SELECTION"]
@@ -76,7 +76,7 @@ def run_bits(args: argparse.Namespace) -> int:
     with _opened(args) as study:
         stored = in_storages(study.engine.bank, args.storages)
         trials = study.trials(bit_arms(stored))
-        found = costs(study.engine, stored, ledger=study.ledger)
+        found = costs(study.engine, stored, study.problem(), ledger=study.ledger)
         sheets = [cost_sheet(found), bit_sheet(trials)]
         return study.tell(args, sheets, trials, {"costs": [one.as_dict() for one in found]})
 
@@ -169,6 +169,13 @@ class _Study:
                     left -= 1
                     progress.total = left
         return found
+
+    def problem(self) -> Problem:
+        """The first target's first problem."""
+        from atlas_engine.study.tasks import draw_problem
+
+        shape = self.engine.backbone.preprocessing
+        return draw_problem(self.folders[0], shape, settings=self.settings, seed=0)
 
     def tell(
         self,

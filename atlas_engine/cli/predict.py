@@ -1,15 +1,21 @@
-"""`atlas predict`: zero-shot predictions of a few images. Knows nothing of adaptation."""
+"""`atlas predict`: what a model, or a recipe, says of a few images. Knows nothing of how recipes are made."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from atlas_engine.cli.command import Command
 from atlas_engine.cli.output import add_json_flag, emit, emit_json
 from atlas_engine.cli.progress import Progress
 
-__all__ = ["PREDICT"]
+if TYPE_CHECKING:
+    from atlas_engine.atlas import Atlas
+    from atlas_engine.data.picture import Picture
+    from atlas_engine.prediction import Predictions
+
+__all__ = ["PREDICT", "image_files"]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,11 +23,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "images", nargs="+", metavar="IMAGE", help="JPEG, PNG or WEBP files, or folders of them"
     )
-    parser.add_argument("--classes", required=True, metavar="A,B", help="class names, separated by commas")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--classes", metavar="A,B", help="class names, separated by commas")
+    what.add_argument("--recipe", metavar="R", help="a recipe file: its classes, by the model it describes")
     parser.add_argument("--templates", metavar="SET", help="a template set, or a sentence with {} in it")
     parser.add_argument(
         "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
     )
+    parser.add_argument("--bank", metavar="FILE", help="the recipe's bank (default: the model's own)")
     parser.add_argument(
         "--top", type=int, default=3, metavar="K", help="classes to show an image (default 3)"
     )
@@ -34,22 +43,30 @@ def run(args: argparse.Namespace) -> int:
     from atlas_engine.atlas import open as open_atlas
     from atlas_engine.data.images import read_image
 
-    classes = [name.strip() for name in args.classes.split(",") if name.strip()]
-    paths = _files(args.images)
+    paths = image_files(args.images)
     with (
-        open_atlas(args.model, cache=not args.no_cache) as engine,
+        open_atlas(args.model, bank=args.bank, cache=not args.no_cache) as engine,
         Progress(len(paths), "reading") as progress,
     ):
         pictures = []
         for path in paths:
             pictures.append(read_image(path))
             progress.advance()
-        predictions = engine.predict(pictures, classes, templates=args.templates)
+        predictions = _answers(engine, pictures, args)
     emit_json(predictions.as_rows(args.top)) if args.json else emit(predictions.as_text(args.top))
     return 0
 
 
-def _files(names: list[str]) -> list[Path]:
+def _answers(engine: Atlas, pictures: list[Picture], args: argparse.Namespace) -> Predictions:
+    from atlas_engine.recipe import Recipe
+
+    if args.recipe:
+        return engine.compare(pictures, Recipe.load(args.recipe)).adapted
+    classes = [name.strip() for name in args.classes.split(",") if name.strip()]
+    return engine.predict(pictures, classes, templates=args.templates)
+
+
+def image_files(names: list[str]) -> list[Path]:
     """Files as they are, and every picture below a folder."""
     from atlas_engine.data.folders import read_flat
 
@@ -66,6 +83,6 @@ PREDICT = Command(
     run,
     examples=(
         'atlas predict cat.jpg --classes "cat,dog"',
-        'atlas predict holiday/ --classes "beach,mountain,city" --json',
+        "atlas predict new/ --recipe mine.atlas.safetensors --json",
     ),
 )

@@ -9,6 +9,10 @@ __all__ = ["EXAMPLES", "GROUPS", "ROWS"]
 EXAMPLES = ("atlas doctor", "atlas cache size --json")  # of `atlas --help` itself
 
 GROUPS = {
+    "adapt": Group(
+        "Adapt a model to your classes.",
+        ("atlas adapt few-shot my_photos -o mine.atlas.safetensors", "atlas adapt few-shot --help"),
+    ),
     "eval": Group(
         "Measure accuracy on folders of labelled images.",
         ("atlas eval zero-shot photos/pets", "atlas eval zero-shot photos/pets --json zero-shot.json"),
@@ -22,6 +26,7 @@ GROUPS = {
 }
 
 ROWS = (
+    Row("adapt", "few-shot", "Learn from a few labelled images.", "atlas_engine.cli.adapt:FEW_SHOT"),
     Row("bank", "list", "List banks: here, and public ones.", "atlas_engine.cli.bank:LIST"),
     Row("bank", "show", "Print what a bank holds.", "atlas_engine.cli.bank:SHOW"),
     Row("bank", "verify", "Check a bank file, and that it fits a model.", "atlas_engine.cli.bank:VERIFY"),
@@ -44,6 +49,9 @@ ROWS = (
         "zero-shot",
         "Accuracy without adaptation, on labelled folders.",
         "atlas_engine.cli.eval:ZERO_SHOT",
+    ),
+    Row(
+        "eval", "few-shot", "Compare few-shot methods on folders.", "atlas_engine.cli.eval_few_shot:FEW_SHOT"
     ),
     Row("eval", "donors", "What each vector of a bank is good for.", "atlas_engine.cli.eval_bank:DONORS"),
     Row("eval", "bits", "What a bank loses in fewer bits.", "atlas_engine.cli.eval_bank:BITS"),

@@ -48,6 +48,12 @@ class Backbone:
     text: Callable[[Sequence[str]], Tensor] = field(repr=False)
     whole: Callable[[], nn.Module] = field(repr=False)  # the open_clip model that both towers belong to
 
+    def as_input(self, images: Tensor) -> Tensor:
+        """Images (B 3 S S) in 0 … 1 as the image tower wants them, on the device."""
+        shape = self.preprocessing
+        mean, std = torch.tensor(shape.mean).view(3, 1, 1), torch.tensor(shape.std).view(3, 1, 1)
+        return ((images - mean) / std).to(self.device)
+
     def __repr__(self) -> str:
         millions = sum(weight.numel() for weight in self.visual.parameters()) / 1e6
         size = self.preprocessing.size

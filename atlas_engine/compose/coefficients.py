@@ -13,14 +13,15 @@ takes a gradient back. Both carry leading batch dimensions. Knows nothing of wei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from atlas_engine.bank.blocks import BlockTable
-from atlas_engine.errors import ConfigError, unknown_name
+from atlas_engine.errors import BankError, ConfigError, unknown_name
 
 __all__ = ["GRANULARITIES", "Coefficients", "Layout"]
 
@@ -112,9 +113,67 @@ class Coefficients:
         """λ over all tasks and blocks, (T, M) or (T, M, K)."""
         return self.layout.expand(self.values, self.blocks)
 
+    def widened(self, blocks: BlockTable) -> Coefficients:
+        """The same λ as coefficients per block of a larger table: zero at the blocks that these do not cover.
+
+        A layout with fewer free coefficients is spread out first; K parts stay K parts, with the same split.
+        """
+        places = [blocks.index(block) for block in self.blocks]
+        for block, m in zip(self.blocks, places, strict=True):
+            if blocks[m].shape != block.shape:
+                raise BankError(
+                    f"block '{block.name}' is {block.shape} here but {blocks[m].shape} in the table given. "
+                    "Pass the table of the bank that these coefficients were learned on."
+                )
+        table = self.table
+        zeros = table.new_zeros(len(self.tasks), len(blocks), *table.shape[2:])
+        values = zeros.index_copy(1, torch.tensor(places, device=table.device), table)
+        return Coefficients(values, replace(self.layout, granularity="block"), self.tasks, blocks)
+
+    def scaled(
+        self, *, tasks: Mapping[str, float] | None = None, layers: Mapping[int, float] | None = None
+    ) -> Coefficients:
+        """New coefficients: λ times a factor for each task and layer named; 0 knocks one out.
+
+            coefficients.scaled(tasks={"cars": 0}, layers={12: 0.5})        # Block.layer is 12
+
+        Factors for layers make an isotropic layout one per block, as a layer then has a λ of its own.
+        """
+        if layers and self.layout.granularity == "isotropic":
+            return self.widened(self.blocks).scaled(tasks=tasks, layers=layers)
+        by_task = self.values.new_tensor(_task_factors(tasks or {}, self.tasks))
+        if self.layout.granularity == "isotropic":
+            return replace(self, values=self.values * by_task)
+        by_block = self.values.new_tensor(_block_factors(layers or {}, self.blocks))
+        factors = torch.outer(by_task, by_block)  # (T M)
+        spread = factors if self.layout.partitions == 1 else factors.unsqueeze(-1)
+        return replace(self, values=self.values * self.layout.reduce(spread, self.blocks))
+
     def __getitem__(self, key: str | tuple[str, str]) -> Tensor:
         task, block = key if isinstance(key, tuple) else (key, None)
         if task not in self.tasks:
             raise ConfigError(unknown_name("task", task, self.tasks))
         row = self.table[self.tasks.index(task)]
         return row if block is None else row[self.blocks.index(block)]
+
+
+def _task_factors(factors: Mapping[str, float], tasks: Sequence[str]) -> list[float]:
+    for task, factor in factors.items():
+        if task not in tasks:
+            raise ConfigError(unknown_name("task", task, tasks))
+        _check_factor(f"task '{task}'", factor)
+    return [factors.get(task, 1.0) for task in tasks]
+
+
+def _block_factors(factors: Mapping[int, float], blocks: BlockTable) -> list[float]:
+    layers = sorted({block.layer for block in blocks})
+    for layer, factor in factors.items():
+        if layer not in layers:
+            raise ConfigError(f"layer {layer} is not known. Known: {', '.join(map(str, layers))}.")
+        _check_factor(f"layer {layer}", factor)
+    return [factors.get(block.layer, 1.0) for block in blocks]
+
+
+def _check_factor(what: str, factor: float) -> None:
+    if not math.isfinite(factor):
+        raise ConfigError(f"the factor of {what} is {factor}. Pass a number; 0 knocks it out.")

@@ -12,7 +12,6 @@ but has modules of its own, so runs in other threads are not disturbed. BatchNor
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 import torch
@@ -21,6 +20,7 @@ from torch.nn.functional import normalize
 
 from atlas_engine.compose.kernel import Arena, Composer
 from atlas_engine.errors import BankError, ConfigError
+from atlas_engine.modules import twin
 
 __all__ = ["ComposedEncoder", "Composition", "cosine_logits", "materialise"]
 
@@ -31,7 +31,7 @@ class ComposedEncoder:
     def __init__(self, visual: nn.Module, composer: Composer, *, autocast: torch.dtype | None = None) -> None:
         self.composer = composer
         self._autocast = autocast
-        self._tower = _twin(visual)
+        self._tower = twin(visual)
         self._slots = _slots(self._tower, composer.blocks.names)
         self._leaves: list[dict[str, nn.Parameter]] = []  # one tower's worth per run
         self._theta: Arena | None = None
@@ -135,7 +135,7 @@ def materialise(visual: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
 
     ``theta`` becomes the module's own; what it does not name is copied, so the base is out of reach.
     """
-    tower = _twin(visual, share=False, leave_out=theta)
+    tower = twin(visual, share=False, leave_out=theta)
     leaves = {name: nn.Parameter(weights.detach(), requires_grad=False) for name, weights in theta.items()}
     _place(_slots(tower, theta), leaves)
     return tower
@@ -143,22 +143,6 @@ def materialise(visual: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
 
 Slots = dict[str, list[tuple[nn.Module, str]]]
 """Where each parameter lives: (module, attribute), more than one where it is tied."""
-
-
-def _twin(
-    visual: nn.Module, *, share: bool = True, leave_out: Mapping[str, Tensor] | None = None
-) -> nn.Module:
-    """New modules of the same structure, frozen and in eval mode, over the same tensors or over copies."""
-
-    def held(tensor: Tensor) -> Tensor:
-        return tensor.detach() if share else tensor.detach().clone()
-
-    stand_ins: dict[int, object] = {}
-    for name, parameter in visual.named_parameters():
-        kept = parameter.detach() if leave_out is not None and name in leave_out else held(parameter)
-        stand_ins[id(parameter)] = nn.Parameter(kept, requires_grad=False)
-    stand_ins.update({id(buffer): held(buffer) for buffer in visual.buffers()})
-    return copy.deepcopy(visual, memo=stand_ins).eval()
 
 
 def _slots(tower: nn.Module, names: Mapping[str, Tensor] | tuple[str, ...]) -> Slots:

@@ -38,6 +38,7 @@ __all__ = [
     "read_each",
     "read_image",
     "read_images",
+    "through_jpeg",
 ]
 
 ImageSource = str | os.PathLike[str] | bytes | bytearray | memoryview | Image.Image | NDArray[Any] | Picture
@@ -149,6 +150,14 @@ def png_bytes(picture: Picture) -> bytes:
     file = io.BytesIO()
     Image.fromarray(picture.pixels).save(file, "PNG")
     return file.getvalue()
+
+
+def through_jpeg(pixels: Pixels, *, quality: int) -> Pixels:
+    """The pixels (H W 3) as a JPEG file of that quality, 1 to 95, gives them back."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=quality)
+    with Image.open(file, formats=("JPEG",)) as image:
+        return np.array(image)
 
 
 _IN_PROCESS = threading.Lock()  # filters of warnings belong to the whole process, so one at a time

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from atlas_engine.data.folders import ClassFolder, read_folder, read_items
 from atlas_engine.data.picture import Picture
 from atlas_engine.data.transforms import to_square
-from atlas_engine.errors import SupportError
+from atlas_engine.errors import ImageError, SupportError
 
 __all__ = ["Support"]
 
@@ -42,17 +43,40 @@ class Support:
 
     @classmethod
     def from_folder(cls, folder: Path | str | ClassFolder) -> Support:
-        """The pictures of a folder with one sub-folder a class."""
+        """The pictures of a folder with one sub-folder a class; one that cannot be read is an error."""
+        return cls.read(folder)[0]
+
+    @classmethod
+    def read(
+        cls, folder: Path | str | ClassFolder, *, on_error: Literal["raise", "skip"] = "raise"
+    ) -> tuple[Support, list[ImageError]]:
+        """The pictures of a folder, and the errors of those that were left out with `on_error="skip"`."""
         listed = folder if isinstance(folder, ClassFolder) else read_folder(Path(folder))
-        read, _ = read_items(listed.items)
+        read, errors = read_items(listed.items, on_error=on_error)
         pictures = tuple(picture for _, picture in read)
-        return cls(pictures, tuple(item.label for item, _ in read), listed.pretty)
+        return cls(pictures, tuple(item.label for item, _ in read), listed.pretty), errors
 
     @property
     def counts(self) -> tuple[int, ...]:
         """How many pictures each class has."""
         counts = Counter(self.labels)
         return tuple(counts[label] for label in range(len(self.classes)))
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the pictures, a sentence each: one picture under two classes, or twice in one."""
+        first: dict[str, int] = {}
+        found = []
+        for index, picture in enumerate(self.pictures):
+            other = first.setdefault(picture.digest, index)
+            if other == index:
+                continue
+            pair = f"'{self.pictures[other].name}' and '{picture.name}' are the same picture"
+            one, two = self.classes[self.labels[other]], self.classes[self.labels[index]]
+            if one == two:
+                found.append(f"{pair}: it counts twice for '{one}'. Take one away.")
+            else:
+                found.append(f"{pair}, once as '{one}' and once as '{two}'. Keep it where it belongs.")
+        return tuple(found)
 
     def squares(self, size: int, *, resize: str, interpolation: str) -> Tensor:
         """The pictures as uint8 (N 3 size size)."""

@@ -80,6 +80,14 @@ _ROWS = (
         one_by_one(Probe.fitted),
         Probe.from_tensors,
     ),
+    HeadRow(
+        "text-probe",
+        "logistic regression on the features that starts from the class names",
+        Probe.from_text,
+        Probe.from_text,
+        one_by_one(Probe.from_text),
+        Probe.from_tensors,
+    ),
 )
 
 HEADS = MappingProxyType({row.name: row for row in _ROWS})

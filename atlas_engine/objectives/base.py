@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from atlas_engine.errors import ConfigError
 
 __all__ = ["Batch", "LogitsFn", "Objective", "weighted_mean"]
 
@@ -38,19 +40,21 @@ class Batch:
     """Images of one step, with whatever is known of them. Every tensor has B rows.
 
     ``labels`` are class numbers (B) or target probabilities (B C); ``weights`` (B) count an image more or
-    less than its neighbours; ``strong`` is a second, heavily changed view of the same images.
+    less than its neighbours; ``strong`` is a second, heavily changed view of the same images; ``progress``
+    is how much of the run is over, for an objective that changes with time.
     """
 
     images: Tensor  # (B 3 H W)
     labels: Tensor | None = None  # (B) or (B C)
     weights: Tensor | None = None  # (B)
     strong: Tensor | None = None  # (B 3 H W)
+    progress: float = 0.0  # 0 … 1
 
     def __len__(self) -> int:
         return self.images.shape[0]
 
     def __repr__(self) -> str:
-        known = [f.name for f in fields(self)[1:] if getattr(self, f.name) is not None]
+        known = [name for name in self._tensors() if name != "images"]
         return f"Batch({len(self)} images{''.join(', ' + name for name in known)})"
 
     def to(self, device: torch.device | str) -> Batch:
@@ -69,9 +73,22 @@ class Batch:
             return torch.tensor(float(len(self)), device=self.images.device)
         return self.weights.sum()
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def strong_view(self) -> Tensor:
+        """The second view, for an objective that cannot do without."""
+        if self.strong is None:
+            raise ConfigError(
+                f"this objective compares two views of each image, and {self!r} has one. "
+                "Give the batch a strong view, or choose an objective without."
+            )
+        return self.strong
+
+    def _tensors(self) -> dict[str, Tensor]:
         held = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: change(rows) for name, rows in held.items() if rows is not None})
+        return {name: rows for name, rows in held.items() if isinstance(rows, Tensor)}
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        changed: dict[str, Any] = {name: change(rows) for name, rows in self._tensors().items()}
+        return replace(self, **changed)
 
 
 def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.objectives.base import Objective
+from atlas_engine.objectives.entropy import Entropy
+from atlas_engine.objectives.sar import SAR
+from atlas_engine.objectives.simclr import SimCLR
 from atlas_engine.objectives.supervised import CrossEntropy
+from atlas_engine.objectives.ufm import UFM
 
 __all__ = ["OBJECTIVES", "ObjectiveRow", "find_objective"]
 
@@ -19,11 +23,31 @@ class ObjectiveRow:
 
     name: str
     help: str
-    make: Callable[[], Objective]
-    needs_labels: bool
+    make: Callable[..., Objective]  # its settings by name; none is needed
+    needs_labels: bool = False
+    needs_strong: bool = False  # a second view in every batch
+    on_features: bool = False  # wants features where others want logits: a head that is the identity
+    loop: Mapping[str, float] = field(default_factory=dict)  # what it asks of the loop's settings
 
 
-_ROWS = (ObjectiveRow("supervised", "cross-entropy on labelled images", CrossEntropy, needs_labels=True),)
+_ROWS = (
+    ObjectiveRow("supervised", "cross-entropy on labelled images", CrossEntropy, needs_labels=True),
+    ObjectiveRow("ufm", "sure answers on a weak view teach the strong one", UFM, needs_strong=True),
+    ObjectiveRow("entropy", "sure answers that are not all the same", Entropy),
+    ObjectiveRow(
+        "sar",
+        "sure answers at a flat minimum, from reliable images",
+        SAR,
+        loop=MappingProxyType({"sharpness": 0.05, "collapse_below": 0.2}),
+    ),
+    ObjectiveRow(
+        "simclr",
+        "two views of an image alike, those of two images not",
+        SimCLR,
+        needs_strong=True,
+        on_features=True,
+    ),
+)
 
 OBJECTIVES = MappingProxyType({row.name: row for row in _ROWS})
 

@@ -2,7 +2,7 @@
 
     stored = in_storages(bank, ("float32", "int8"))
     for finished in run_trials(engine, bit_arms(stored), folders, settings=settings, ledger=ledger): ...
-    costs(engine, stored, ledger=ledger)
+    costs(engine, stored, problem, ledger=ledger)
 
 Every format is made from the same float32 bank, learns the same problems, and is timed in turn with the
 others. Knows nothing of tables.
@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from atlas_engine.atlas import Atlas
 from atlas_engine.bank.bank import TaskVectorBank
@@ -27,6 +28,8 @@ from atlas_engine.errors import EvalError
 from atlas_engine.runtime import generator
 from atlas_engine.study.donors import whole_bank
 from atlas_engine.study.ledger import Ledger, key_of
+from atlas_engine.study.selection import base_gradient
+from atlas_engine.study.tasks import Problem
 from atlas_engine.study.trials import Arm, Mean, Trial, mean_of
 
 __all__ = ["ORIGINAL", "STORAGES", "Cost", "bit_arms", "costs", "in_storages", "loss_of"]
@@ -45,6 +48,7 @@ class Cost:
     time_ratio: float  # to float32, in the same run
     cosine: float  # mean over vectors
     relative_error: float  # mean over vectors
+    gradient_cosine: float  # ∂L/∂λ at zero-shot to that in float32, on a real problem
 
     def as_dict(self) -> dict[str, Any]:
         """The row as plain JSON types."""
@@ -67,13 +71,19 @@ def bit_arms(stored: Mapping[str, TaskVectorBank]) -> list[Arm]:
 
 
 def costs(
-    engine: Atlas, stored: Mapping[str, TaskVectorBank], *, ledger: Ledger, repeat: int = 9
+    engine: Atlas,
+    stored: Mapping[str, TaskVectorBank],
+    problem: Problem,
+    *,
+    ledger: Ledger,
+    repeat: int = 9,
 ) -> list[Cost]:
     """A row for each format. They are timed together, so either all are in the ledger or all are measured."""
-    keys = {name: key_of("costs", bank.fingerprint, name, sorted(stored)) for name, bank in stored.items()}
+    facts = (problem.digest, sorted(stored))
+    keys = {name: key_of("costs", bank.fingerprint, name, *facts) for name, bank in stored.items()}
     known = {name: ledger.get(key) for name, key in keys.items()}
     if not all(known.values()):
-        found = _measured(engine, stored, repeat=repeat)
+        found = _measured(engine, stored, problem, repeat=repeat)
         known = {cost.storage: ledger.put(keys[cost.storage], cost.as_dict()) for cost in found}
     return [Cost(**row) for row in known.values() if row is not None]
 
@@ -85,13 +95,16 @@ def loss_of(trials: Sequence[Trial], storage: str) -> Mean:
     return mean_of(own, lambda trial: trial.accuracy - original[trial.target, trial.seed])
 
 
-def _measured(engine: Atlas, stored: Mapping[str, TaskVectorBank], *, repeat: int) -> list[Cost]:
+def _measured(
+    engine: Atlas, stored: Mapping[str, TaskVectorBank], problem: Problem, *, repeat: int
+) -> list[Cost]:
     original = stored[ORIGINAL]
+    wanted, *_ = slopes = _slopes(engine, stored, problem)
     times = compare(
         {name: _step(engine, bank) for name, bank in stored.items()}, check=math.isfinite, repeat=repeat
     )
     rows = []
-    for name, bank in stored.items():
+    for (name, bank), slope in zip(stored.items(), slopes, strict=True):
         near = fidelity(original, bank).values()
         rows.append(
             Cost(
@@ -101,9 +114,16 @@ def _measured(engine: Atlas, stored: Mapping[str, TaskVectorBank], *, repeat: in
                 time_ratio=times.ratio(name, ORIGINAL),
                 cosine=statistics.fmean(one.cosine for one in near),
                 relative_error=statistics.fmean(one.relative_error for one in near),
+                gradient_cosine=float(torch.cosine_similarity(slope, wanted, dim=0)),
             )
         )
     return rows
+
+
+def _slopes(engine: Atlas, stored: Mapping[str, TaskVectorBank], problem: Problem) -> list[Tensor]:
+    """∂L/∂λ at λ = 0 in each format, flat."""
+    base, grads = dict(engine.backbone.visual.named_parameters()), base_gradient(engine, problem)
+    return [Composer(base, bank).gradient(grads).flatten().double() for bank in stored.values()]
 
 
 def _step(engine: Atlas, bank: TaskVectorBank) -> Callable[[], float]:

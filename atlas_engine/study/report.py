@@ -122,10 +122,20 @@ def cost_sheet(costs: Sequence[Cost]) -> Sheet:
             f"{one.time_ratio:.2f}",
             f"{one.cosine:.5f}",
             f"{100 * one.relative_error:.2f}",
+            f"{one.gradient_cosine:.5f}",
         )
         for one in costs
     ]
-    columns = ("storage", "MiB", "size ratio", "compose + gradient, ms", "time ratio", "cosine", "error %")
+    columns = (
+        "storage",
+        "MiB",
+        "size ratio",
+        "compose + gradient, ms",
+        "time ratio",
+        "cosine",
+        "error %",
+        "cosine of ∂L/∂λ",
+    )
     return Sheet("What a format costs", rows, columns)
 
 

@@ -48,7 +48,8 @@ def base_gradient(engine: Atlas, problem: Problem) -> Mapping[str, Tensor]:
     shape, support = engine.backbone.preprocessing, problem.support
     pixels = support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
     with torch.enable_grad():
-        features = functional_call(engine.backbone.visual, leaves, (engine.as_input(pixels.float() / 255),))
+        images = engine.backbone.as_input(pixels.float() / 255)
+        features = functional_call(engine.backbone.visual, leaves, (images,))
         logits = cosine_logits(
             torch.nn.functional.normalize(features.float(), dim=-1),
             engine.head(support.classes).clone(),

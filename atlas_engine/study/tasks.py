@@ -10,6 +10,7 @@ looks like one. Knows nothing of banks.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
@@ -30,7 +31,7 @@ from atlas_engine.errors import SupportError
 from atlas_engine.evaluate import draw_classes
 from atlas_engine.runtime import generator
 
-__all__ = ["Problem", "StudySettings", "accuracy", "draw_problem", "units"]
+__all__ = ["Problem", "StudySettings", "accuracy", "draw_problem", "shown_shots", "units", "with_shots"]
 
 CHUNK = 64
 ALIKE = 2.0  # of 255: pictures of a class that differ by less are the same to us
@@ -94,10 +95,32 @@ def draw_problem(folder: ClassFolder, shape: Preprocessing, *, settings: StudySe
     return replace(problem, digest=_digest(problem))
 
 
+def with_shots(problem: Problem, shots: int) -> Problem:
+    """The same classes and test pictures, with the first so many shots of each class to learn from."""
+    support, turns = problem.support, Counter[int]()
+    kept = []
+    for place, label in enumerate(support.labels):
+        turns[label] += 1
+        if turns[label] <= shots:
+            kept.append(place)
+    pictures = tuple(support.pictures[place] for place in kept)
+    labels = tuple(support.labels[place] for place in kept)
+    fewer = replace(problem, support=Support(pictures, labels, support.classes))
+    return replace(fewer, digest=_digest(fewer))
+
+
+def shown_shots(engine: Atlas, problem: Problem) -> Tensor:
+    """The shots as the tower's squares, (N 3 S S) uint8."""
+    shape = engine.backbone.preprocessing
+    return problem.support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
+
+
 @torch.inference_mode()
 def units(engine: Atlas, tower: nn.Module, squares: Tensor) -> Tensor:
     """Features (N D) of length 1, for squares (N 3 S S)."""
-    parts = [tower(engine.as_input(some.float() / 255)).float() for some in torch.split(squares, CHUNK)]
+    parts = [
+        tower(engine.backbone.as_input(some.float() / 255)).float() for some in torch.split(squares, CHUNK)
+    ]
     return F.normalize(torch.cat(parts), dim=-1)
 
 

@@ -141,7 +141,9 @@ class _Sitting:
         problem, zero_shot = self.problem, self.zero_shot
         start = time.perf_counter()
         bank = arm.bank(problem)
-        run = self.engine.few_shot(problem.support, config=self.settings.loop(), bank=bank, seed=problem.seed)
+        run = self.engine.few_shot(
+            problem.support, method="atlas", config=self.settings.loop(), bank=bank, seed=problem.seed
+        )
         result = run.result()
         tower = self.engine.adapted(result.recipe, bank=bank)
         losses = [step.loss for step in result.history]

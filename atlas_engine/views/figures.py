@@ -1,11 +1,12 @@
-"""Figures as SVG text, drawn by hand. Knows nothing of what the numbers mean, and needs no library.
+"""Heat maps as SVG text, drawn by hand. Knows nothing of what the numbers mean, and needs no library.
 
     grid = Grid("Gain in points", rows=("cars", "signs"), columns=("pets",), values=((1.5,), (-0.25,)))
     Path("gain.svg").write_text(heat_map(grid))
+    heat_map(grid, width=PHONE)                      # drawn anew for a narrow screen
     as_text(grid)                                    # the same numbers for who cannot see the figure
 
-A figure brings its own light background, so it reads alike on light and dark pages. Colours run from orange
-over near-white to blue, which the colour-blind tell apart. The same grid gives the same bytes.
+Colours run from orange over near-white to blue, which the colour-blind tell apart. The same grid gives the
+same bytes.
 """
 
 from __future__ import annotations
@@ -14,17 +15,15 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
-from atlas_engine.views.tables import printable, table
+from atlas_engine.views.svg import LETTER, escaped, heading, letters, margin_of, opening, shortened
+from atlas_engine.views.tables import table
 
-__all__ = ["Grid", "as_text", "heat_map"]
+__all__ = ["DESK", "PHONE", "Grid", "as_text", "heat_map"]
 
-WIDTH = 1280
-MARGIN, TITLE_HEIGHT, KEY_HEIGHT = 24, 44, 44
-CELL_HEIGHT, WIDEST_CELL, NARROWEST_CELL = 28, 96, 30
-LETTER = 7.2  # width of one at 12 px
-PAPER, INK, FAINT, MISSING = "#fcfcfc", "#1f2328", "#59636e", "#e6e8eb"
+DESK, PHONE = 1280, 360  # pixels across
+WIDEST_CELL, FONT, LEAST_FONT = 96, 12.0, 8.0
+MISSING = "#e6e8eb"
 BLACK, WHITE, EVEN = "#000000", "#ffffff", 0.179  # the luminance on which both stand out alike
 BELOW, MIDDLE, ABOVE = (179, 88, 6), (247, 247, 247), (33, 102, 172)  # orange, near-white, blue
 
@@ -72,63 +71,65 @@ def as_text(grid: Grid) -> str:
     return table(rows, ("", *grid.columns))
 
 
-def heat_map(grid: Grid) -> str:
-    """The grid as an SVG: for each value a coloured cell with its number, and a key to the colours."""
-    frame = _Frame.of(grid)
+def heat_map(grid: Grid, *, width: int = DESK) -> str:
+    """The grid as an SVG: for each value a coloured cell, its number where there is room, and a key.
+
+    On a narrow figure the cells have colours only, and long names are cut; all is in the tooltips and in the
+    description still.
+    """
+    frame = _Frame.of(grid, width)
     places = [(row, column) for row in range(len(grid.rows)) for column in range(len(grid.columns))]
     cells = [_cell(frame, grid, row, column) for row, column in places]
     names = [_row_name(frame, row, name) for row, name in enumerate(grid.rows)]
     heads = [_column_name(frame, column, name) for column, name in enumerate(grid.columns)]
-    parts = [_opening(frame, grid), *heads, *names, *cells, _key(frame, grid), "</svg>"]
-    return "\n".join(parts) + "\n"
+    start = opening(grid.title, f"{grid.about} {_told(grid)}", width=frame.width, height=frame.height)
+    return "\n".join([start, frame.heading, *heads, *names, *cells, _key(frame, grid), "</svg>"]) + "\n"
 
 
 @dataclass(frozen=True)
 class _Frame:
     """Where things are, in pixels."""
 
+    heading: str
     left: float  # of the cells
     top: float
     cell: float  # width of one
+    row: float  # height of one
     font: float  # size of the numbers; 0 where they do not fit
-    tilted: bool  # column names
+    turn: int  # of the column names, in degrees
+    longest_name: int  # letters
+    width: float
     height: float
 
     @classmethod
-    def of(cls, grid: Grid) -> _Frame:
-        left = MARGIN + LETTER * max(len(name) for name in grid.rows) + 10
-        longest = max(len(name) for name in grid.columns)
-        cell = _cell_width(WIDTH - MARGIN - left, grid)
-        tilted = longest * LETTER > cell - 6
-        if tilted:  # the last name leans out to the right
-            cell = _cell_width(WIDTH - left - max(MARGIN, LETTER * 0.75 * len(grid.columns[-1])), grid)
-        letters = max(len(grid.shown(value)) for row in grid.values for value in row)
-        font = min(12.0, (cell - 4) / (0.6 * letters))
-        top = MARGIN + TITLE_HEIGHT + (longest * LETTER * 0.75 + 10 if tilted else 22)
-        height = top + CELL_HEIGHT * len(grid.rows) + KEY_HEIGHT + MARGIN
-        return cls(left, top, cell, font if font >= 8 else 0.0, tilted, height)
+    def of(cls, grid: Grid, width: int) -> _Frame:
+        margin, roomy = margin_of(width), width >= DESK
+        most = max(14, min(32, width // 30))  # letters of a name
+        titles, end = heading(grid.title, grid.about, width=width)
+        left = margin + _broad(grid.rows, most) + 10
+        cell = _cell_width(width - margin - left, grid, roomy=roomy)
+        broad = _broad(grid.columns, most)
+        turn = 0 if broad <= cell - 6 else 45 if cell >= 20 else 90
+        if turn == 45:  # the last name leans out to the right
+            lean = 0.75 * _broad(grid.columns[-1:], most)
+            cell = _cell_width(width - left - max(margin, lean), grid, roomy=roomy)
+        longest = max(len(grid.shown(value)) for row in grid.values for value in row)
+        font = min(FONT, (cell - 4) / (LETTER * longest))
+        row = 28 if roomy else 20
+        top = end + 14 + {0: FONT, 45: 0.75 * broad, 90: broad}[turn] + 8
+        height = top + row * len(grid.rows) + 44 + margin
+        right = left + cell * len(grid.columns) + margin
+        shown = font if font >= LEAST_FONT else 0.0
+        return cls(titles, left, top, cell, row, shown, turn, most, max(width, right), height)
 
 
-def _cell_width(room: float, grid: Grid) -> float:
-    return max(NARROWEST_CELL, min(WIDEST_CELL, room / len(grid.columns)))
+def _broad(names: Sequence[str], most: int) -> float:
+    """Pixels that the longest of the names takes, cut to at most so many letters."""
+    return LETTER * FONT * max(letters(shortened(name, most)) for name in names)
 
 
-def _opening(frame: _Frame, grid: Grid) -> str:
-    right = frame.left + frame.cell * len(grid.columns) + MARGIN
-    width = max(WIDTH, round(right))
-    title, told = _text(grid.title), f"{grid.about} {_told(grid)}"
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {frame.height:.0f}" '
-            f'width="{width}" height="{frame.height:.0f}" role="img" aria-label="{title}" '
-            f'font-family="system-ui, sans-serif" font-size="12" fill="{INK}">',
-            f"<title>{title}</title>",
-            f"<desc>{_text(told)}</desc>",
-            f'<rect width="100%" height="100%" fill="{PAPER}"/>',
-            f'<text x="{MARGIN}" y="{MARGIN + 14}" font-size="18" font-weight="600">{title}</text>',
-            f'<text x="{MARGIN}" y="{MARGIN + 34}" fill="{FAINT}">{_text(grid.about)}</text>',
-        ]
-    )
+def _cell_width(room: float, grid: Grid, *, roomy: bool) -> float:
+    return max(30 if roomy else 10, min(WIDEST_CELL, room / len(grid.columns)))
 
 
 def _told(grid: Grid) -> str:
@@ -141,32 +142,34 @@ def _told(grid: Grid) -> str:
 
 
 def _row_name(frame: _Frame, row: int, name: str) -> str:
-    y = frame.top + CELL_HEIGHT * (row + 0.5) + 4
-    return f'<text x="{frame.left - 8:.1f}" y="{y:.1f}" text-anchor="end">{_text(name)}</text>'
+    y, text = frame.top + frame.row * (row + 0.5) + 4, escaped(shortened(name, frame.longest_name))
+    return f'<text x="{frame.left - 8:.1f}" y="{y:.1f}" text-anchor="end">{text}</text>'
 
 
 def _column_name(frame: _Frame, column: int, name: str) -> str:
     x, y = frame.left + frame.cell * (column + 0.5), frame.top - 8
-    how = f'transform="rotate(-45 {x:.1f} {y:.1f})"' if frame.tilted else 'text-anchor="middle"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{_text(name)}</text>'
+    if frame.turn == 90:
+        x += 4  # half a letter's height: the name stands on its side, in the middle of the column
+    how = f'transform="rotate({-frame.turn} {x:.1f} {y:.1f})"' if frame.turn else 'text-anchor="middle"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{escaped(shortened(name, frame.longest_name))}</text>'
 
 
 def _cell(frame: _Frame, grid: Grid, row: int, column: int) -> str:
     value = grid.values[row][column]
-    x, y = frame.left + frame.cell * column, frame.top + CELL_HEIGHT * row
+    x, y = frame.left + frame.cell * column, frame.top + frame.row * row
     colour = None if value is None else _colour(value / grid.reach)
     fill = MISSING if colour is None else _hex(colour)
     told = f"{grid.rows[row]}, {grid.columns[column]}: {grid.shown(value)}"
     box = (
-        f'<g><title>{_text(told)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{frame.cell - 1:.1f}" '
-        f'height="{CELL_HEIGHT - 1}" fill="{fill}"/>'
+        f'<g><title>{escaped(told)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{frame.cell - 1:.1f}" '
+        f'height="{frame.row - 1:.0f}" fill="{fill}"/>'
     )
     if not frame.font:
         return f"{box}</g>"
     ink = BLACK if colour is None else _ink_on(colour)
     return (
-        f'{box}<text x="{x + frame.cell / 2:.1f}" y="{y + CELL_HEIGHT / 2 + 4:.1f}" text-anchor="middle" '
-        f'font-size="{frame.font:.1f}" fill="{ink}">{_text(grid.shown(value))}</text></g>'
+        f'{box}<text x="{x + frame.cell / 2:.1f}" y="{y + frame.row / 2 + 4:.1f}" text-anchor="middle" '
+        f'font-size="{frame.font:.1f}" fill="{ink}">{escaped(grid.shown(value))}</text></g>'
     )
 
 
@@ -174,14 +177,15 @@ def _key(frame: _Frame, grid: Grid) -> str:
     """What the colours mean: five patches from the least to the most that there is."""
     known = [value for row in grid.values for value in row if value is not None]
     shares: Sequence[float] = (-1, -0.5, 0, 0.5, 1) if min(known, default=0) < 0 else (0, 0.25, 0.5, 0.75, 1)
-    y = frame.top + CELL_HEIGHT * len(grid.rows) + 16
+    y = frame.top + frame.row * len(grid.rows) + 16
+    start = frame.left if frame.width - frame.left >= 5 * 64 else margin_of(frame.width)
     patches = []
     for place, share in enumerate(shares):
-        x, colour = frame.left + 64 * place, _colour(share)
+        x, colour = start + 64 * place, _colour(share)
         patches.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="63" height="18" fill="{_hex(colour)}"/>'
             f'<text x="{x + 31.5:.1f}" y="{y + 13:.1f}" text-anchor="middle" font-size="11" '
-            f'fill="{_ink_on(colour)}">{_text(grid.shown(share * grid.reach))}</text>'
+            f'fill="{_ink_on(colour)}">{escaped(grid.shown(share * grid.reach))}</text>'
         )
     return "\n".join(patches)
 
@@ -202,7 +206,3 @@ def _ink_on(colour: Colour) -> str:
     parts = (part / 255 for part in colour)
     red, green, blue = (p / 12.92 if p <= 0.04045 else math.pow((p + 0.055) / 1.055, 2.4) for p in parts)
     return BLACK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > EVEN else WHITE
-
-
-def _text(text: str) -> str:
-    return escape(printable(text), quote=True)

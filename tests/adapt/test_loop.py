@@ -14,7 +14,11 @@ from atlas_engine.adapt.subject import LAM, ComposedSubject
 from atlas_engine.compose.encoder import cosine_logits
 from atlas_engine.errors import ConfigError
 from atlas_engine.objectives.base import Batch
+from atlas_engine.objectives.entropy import Entropy
+from atlas_engine.objectives.sar import SAR
+from atlas_engine.objectives.simclr import SimCLR
 from atlas_engine.objectives.supervised import CrossEntropy
+from atlas_engine.objectives.ufm import UFM
 from atlas_engine.result import Outcome
 from tests.tiny import TOWERS, drain, tiny_clip, tiny_encoder, tiny_head, tiny_images
 
@@ -357,3 +361,150 @@ def test_coefficients_of_a_real_tower_are_learned_from_exactly_zero_shot(tower):
     parts, _ = run(micro_batch=4)
     # Rounding grows step by step, since AdamW divides by the size of small gradients.
     assert parts[1].loss == pytest.approx(steps[1].loss, rel=1e-3)
+
+
+UNSUPERVISED = [UFM(threshold=0.6), Entropy(), SAR(reliable=0.99), SimCLR()]
+
+
+def two_views(request):
+    """The same eight points at every step, each in two views; two of them are trusted."""
+    draw = torch.Generator().manual_seed(0)
+    points, labels = torch.randn(8, 3, generator=draw), torch.tensor([0, 1] + [-1] * 6)
+    return Batch(points, labels, strong=points + 0.1 * torch.randn(8, 3, generator=draw))
+
+
+def tilted(classifier):
+    subject = classifier()
+    subject.start[0] = torch.tensor([[2.0, 0.0], [1.0, 1.0], [-0.5, 2.0]])  # a model that has an opinion
+    return subject
+
+
+@pytest.mark.parametrize("objective", UNSUPERVISED, ids=lambda one: type(one).__name__)
+def test_objectives_without_labels_learn_and_may_be_taken_in_parts(classifier, objective):
+    def run(micro_batch):
+        config = LoopConfig(steps=20, lr=0.05, weight_decay=0.0, micro_batch=micro_batch, sharpness=0.05)
+        return drain(learn(tilted(classifier), objective, two_views, config=config))
+
+    (whole, ending), (parts, _) = run(None), run(3)
+    assert ending.outcome is Outcome.finished
+    assert whole[-1].loss < whole[0].loss - 0.05
+    for a, b in zip(whole[:5], parts[:5], strict=True):  # rounding grows later on
+        assert a.loss == pytest.approx(b.loss, rel=1e-4)
+        assert a.grad_norm == pytest.approx(b.grad_norm, rel=1e-3)
+
+
+def test_a_sharp_step_takes_its_gradient_uphill_of_the_values(classifier, cloud):
+    config = LoopConfig(
+        steps=2, gradient="plain", weight_decay=0.0, schedule="constant", lr=0.1, sharpness=0.5
+    )
+    (first, second), _ = drain(learn(tilted(classifier), CE, cloud(), config=config))
+    points = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    labels = (points[:, 0] > 0).long()
+    value = tilted(classifier).start.clone().requires_grad_()
+    loss = cross_entropy(points @ value[0], labels)
+    (flat,) = torch.autograd.grad(loss, value)
+    uphill = (value + 0.5 * flat / flat.norm()).detach().requires_grad_()
+    (sharp,) = torch.autograd.grad(cross_entropy(points @ uphill[0], labels), uphill)
+    reference = value.detach().clone().requires_grad_()
+    optimiser = torch.optim.AdamW([reference], lr=0.1, weight_decay=0.0)
+    assert not torch.allclose(sharp / sharp.norm(), flat / flat.norm(), atol=1e-2)
+    reference.grad = sharp
+    optimiser.step()
+    assert torch.allclose(second.snapshot()["w"], reference.detach(), atol=1e-6)
+    assert first.loss == pytest.approx(loss.item()), "what a step reports is measured at its values"
+    assert first.grad_norm == pytest.approx(flat.norm().item())
+
+
+def test_a_sharp_step_asks_its_source_once(classifier, cloud):
+    source, objective = cloud(), Scripted(lambda call: 1.0)
+    drain(learn(classifier(2), objective, source, config=LoopConfig(steps=3, sharpness=0.1), seeds=[0, 1]))
+    assert len(source.requests) == 3 * 2
+    assert objective.calls == 3 * 2 * 2
+
+
+def test_several_sharp_runs_are_the_same_runs_one_by_one(classifier, cloud):
+    config = LoopConfig(steps=6, sharpness=0.2)
+    _, together = drain(learn(classifier(3), CE, cloud(), config=config, seeds=[5, 6, 7]))
+    for run, seed in enumerate((5, 6, 7)):
+        _, alone = drain(learn(classifier(), CE, cloud(), config=config, seeds=[seed]))
+        assert torch.equal(together.values["w"][run], alone.values["w"][0])
+
+
+def test_where_there_is_no_slope_uphill_is_where_one_stands(classifier, cloud):
+    def nothing(request):
+        return Batch(torch.ones(2, 3), torch.tensor([0, 1]), torch.zeros(2))
+
+    _, ending = drain(learn(classifier(), CE, nothing, config=LoopConfig(steps=3, sharpness=0.1)))
+    assert ending.outcome is Outcome.finished
+    assert not ending.values["w"].any()
+
+
+def test_a_run_that_goes_wrong_uphill_ends_with_the_best_values_before_it(classifier, cloud):
+    objective = Scripted(lambda call: math.nan if call == 6 else 1.0)  # the second pass of step 2
+    config = LoopConfig(steps=20, sharpness=0.1)
+    steps, ending = drain(learn(classifier(), objective, cloud(), config=config))
+    assert len(steps) == 2
+    assert ending.outcome is Outcome.diverged
+    assert "the loss became nan at step 2" in ending.reason
+    assert torch.isfinite(ending.values["w"]).all()
+
+
+def test_sharp_steps_learn_the_coefficients_of_a_real_tower():
+    encoder, head = tiny_encoder(), tiny_head()
+    batch = Batch(tiny_images(), torch.tensor([0, 1, 2, 3, 0, 1]))
+    subject = ComposedSubject(encoder, head, logit_scale=10.0, start=encoder.composer.initial()[None])
+    config = LoopConfig(steps=8, sharpness=0.05)
+    steps, _ = drain(learn(subject, CE, lambda _: batch, config=config))
+    plain, _ = drain(learn(subject, CE, lambda _: batch, config=LoopConfig(steps=8)))
+    assert steps[0].loss == plain[0].loss
+    assert steps[-1].loss < 0.9 * steps[0].loss
+    assert steps[-1].loss != plain[-1].loss
+
+
+class Falling:
+    """A loss of given height at each call, with the slope of cross-entropy; None finds nothing to learn."""
+
+    additive = True
+
+    def __init__(self, heights):
+        self.heights = iter(heights)
+
+    def __call__(self, logits_fn, batch):
+        height, loss = next(self.heights), CE(logits_fn, batch)
+        return torch.zeros(()) if height is None else loss - loss.detach() + height
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_a_collapsed_run_goes_back_to_where_it_began(classifier, cloud, keep):
+    objective = Falling([1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0])  # smoothed: 1, 0.95, 0.86, 0.77, 0.69, …
+    config = LoopConfig(steps=20, keep=keep, collapse_below=0.7)
+    subject = tilted(classifier)
+    steps, ending = drain(learn(subject, objective, cloud(), config=config))
+    assert len(steps) == 4
+    assert ending.outcome is Outcome.diverged
+    assert ending.collapsed == (True,)
+    assert ending.diverged == (False,)
+    assert ending.reason.startswith("the smoothed loss was 0.693, below 0.7, at step 4: a sign of collapse")
+    assert torch.equal(ending.values["w"], subject.start)
+    assert not torch.equal(steps[-1].snapshot()["w"], subject.start)
+
+
+def test_steps_that_find_nothing_to_learn_from_are_no_collapse(classifier, cloud):
+    config = LoopConfig(steps=6, collapse_below=0.2)
+    objective = Falling([None, None, 1.0, None, None, 0.9])
+    _, ending = drain(learn(classifier(), objective, cloud(), config=config))
+    assert ending.outcome is Outcome.finished
+    assert ending.collapsed == (False,)
+    assert ending.values["w"].any()
+
+
+def test_a_collapsed_run_leaves_its_neighbours_alone(classifier, cloud):
+    config = LoopConfig(steps=4, collapse_below=0.2)
+    heights = [0.1, 1.0, 1.0, 1.0, 1.0]  # run 0 at once; the rest are run 1
+    _, ending = drain(learn(classifier(2), Falling(heights), cloud(), config=config, seeds=[5, 6]))
+    _, alone = drain(learn(classifier(), Falling([1.0] * 4), cloud(), config=config, seeds=[6]))
+    assert ending.outcome is Outcome.finished
+    assert ending.collapsed == (True, False)
+    assert ending.reason.startswith("1 of 2 runs collapsed: ")
+    assert not ending.values["w"][0].any()
+    assert torch.equal(ending.values["w"][1], alone.values["w"][0])

@@ -1,12 +1,15 @@
-"""`atlas show` reads a recipe without its model or bank, and refuses what is none."""
+"""`atlas show` reads a recipe without its model; with its bank it tells contributions, and draws both."""
 
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 import torch
 
+from atlas_engine.bank import TaskVector, TaskVectorBank, save_bank
 from atlas_engine.bank.blocks import block_table
 from atlas_engine.cli.command import Row
 from atlas_engine.cli.frame import main
@@ -71,3 +74,94 @@ def test_what_is_no_recipe_is_one_line_on_stderr(tmp_path, capsys):
     assert not told.out
     assert told.err.count("\n") == 1
     assert "is not a recipe" in told.err
+
+
+def make_bank(path):
+    """Two vectors of ones and of twos, in a file."""
+    vectors = [
+        TaskVector(name, {block.name: torch.full(block.shape, size) for block in BLOCKS}, "c" * 64)
+        for name, size in (("cars", 1.0), ("signs", 2.0))
+    ]
+    bank = TaskVectorBank.from_vectors(vectors)
+    save_bank(bank, path)
+    return bank
+
+
+def save_for(bank, path, *, model="ViT-B-32/openai"):
+    """A recipe in which signs has the larger λ, but cars moves the model more."""
+    save(path, [[3.0, 0.0], [0.1, 3.5]], Layout())
+    replace(Recipe.load(path), bank_fingerprint=bank.fingerprint, model=model).save(path)
+    return str(path)
+
+
+def shown(capsys, *words):
+    assert main(["show", *words, "--json"], rows=ROWS, groups={}) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_with_its_bank_a_recipe_shows_how_far_each_vector_moves_the_model(tmp_path, capsys):
+    bank = make_bank(tmp_path / "bank.safetensors")
+    path = save_for(bank, tmp_path / "r")
+    told = shown(capsys, path, "--bank", str(tmp_path / "bank.safetensors"))
+    first, second = told["tasks"]
+    cars, signs = 9 * 48, 0.2**2 * 48 + 49 * 8  # squared lengths: λ² τ² times the numbers of a block
+    assert (first["task"], second["task"]) == ("cars", "signs")
+    assert first["contribution"] == pytest.approx(cars**0.5)
+    assert first["share"] == pytest.approx(cars / (cars + signs))
+    assert told["contributions"]["blocks"] == ["conv1.weight", "proj"]
+    assert told["contributions"]["tasks"][1]["by_block"] == pytest.approx([0.2 * 48**0.5, 7 * 8**0.5])
+    assert main(["show", path, "--bank", str(tmp_path / "bank.safetensors")], rows=ROWS, groups={}) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[-2:] == ["19.85", "0.4769"]
+
+
+def test_the_models_own_bank_is_found_where_it_is_the_recipes(tmp_path, capsys, monkeypatch):
+    (tmp_path / "bank").mkdir()
+    monkeypatch.setenv("ATLAS_ASSETS", str(tmp_path))
+    bank = make_bank(tmp_path / "bank" / "small.safetensors")
+    assert "share" in shown(capsys, save_for(bank, tmp_path / "r", model="small"))["tasks"][0]
+    some = bank.select(["signs", "cars"])  # a recipe of another choice of its vectors
+    assert "share" not in shown(capsys, save_for(some, tmp_path / "r", model="small"))["tasks"][0]
+    (tmp_path / "elsewhere.safetensors").write_bytes((tmp_path / "bank" / "small.safetensors").read_bytes())
+    for model in ("other", "../elsewhere", "x" * 300):
+        assert "share" not in shown(capsys, save_for(bank, tmp_path / "r", model=model))["tasks"][0]
+    (tmp_path / "bank" / "small.safetensors").write_bytes(b"GIF89a")
+    assert "share" not in shown(capsys, save_for(bank, tmp_path / "r", model="small"))["tasks"][0]
+
+
+def test_a_bank_that_is_not_the_recipes_is_refused(tmp_path, capsys):
+    make_bank(tmp_path / "bank.safetensors")
+    path = save(tmp_path / "r", [[0.1, 0.0], [0.5, -1.5]], Layout())
+    assert main(["show", path, "--bank", str(tmp_path / "bank.safetensors")], rows=ROWS, groups={}) == 1
+    assert "with the bank bbbbbbbbbbbb, and the bank" in capsys.readouterr().err
+
+
+def titles(path):
+    return ET.parse(path).getroot().get("aria-label")
+
+
+def test_the_figure_is_of_lambda_and_beside_it_of_contributions(tmp_path, capsys):
+    bank = make_bank(tmp_path / "bank.safetensors")
+    path, figure = save_for(bank, tmp_path / "r"), tmp_path / "heat.svg"
+    shown(capsys, path, "--figure", str(figure))
+    assert titles(figure) == "How much of each donor is mixed in"
+    assert not (tmp_path / "heat-contributions.svg").exists()
+    shown(capsys, path, "--figure", str(figure), "--bank", str(tmp_path / "bank.safetensors"))
+    assert titles(tmp_path / "heat-contributions.svg") == "How far each donor moves the model"
+
+
+@pytest.mark.parametrize("name", ["heat.png", "nowhere/heat.svg"])
+def test_a_figure_that_cannot_be_written_is_refused_at_once(tmp_path, capsys, name):
+    path = save(tmp_path / "r", [[0.1, 0.0], [0.5, -1.5]], Layout())
+    assert main(["show", path, "--figure", str(tmp_path / name)], rows=ROWS, groups={}) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    assert "ending in .svg in a folder that exists" in told.err
+
+
+def test_wild_coefficients_are_shown_and_not_a_bug(tmp_path, capsys):
+    bank = make_bank(tmp_path / "bank.safetensors")
+    save(tmp_path / "r", [[3e38, 3e38], [-3e38, 0.0]], Layout())
+    replace(Recipe.load(tmp_path / "r"), bank_fingerprint=bank.fingerprint).save(tmp_path / "r")
+    files = ("--bank", str(tmp_path / "bank.safetensors"), "--figure", str(tmp_path / "a.svg"))
+    means = {row["task"]: row["mean"] for row in shown(capsys, str(tmp_path / "r"), *files)["tasks"]}
+    assert means["cars"] == pytest.approx(3e38)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from atlas_engine.bank import block_table
+from atlas_engine.bank.blocks import BlockTable, block_table
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.errors import BankError, ConfigError
 
@@ -95,3 +97,27 @@ def test_every_layout_can_be_read_over_all_blocks():
         coef = Coefficients.zeros(("cars", "signs"), BLOCKS, layout=layout)
         assert coef.table.shape[:2] == (2, 4)
         assert torch.count_nonzero(coef["cars", "proj"]) == 0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_widened_coefficients_are_the_same_where_they_were_and_zero_elsewhere(layout):
+    late = BlockTable([BLOCKS[3], BLOCKS[1]])  # of another order, too
+    shape = layout.shape(2, late)
+    values = 1 + torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    narrow = Coefficients(values, layout, ("cars", "signs"), late)
+    wide = narrow.widened(BLOCKS)
+    assert (wide.layout, wide.tasks) == (replace(layout, granularity="block"), narrow.tasks)
+    assert wide.blocks is BLOCKS
+    assert wide.values.shape == wide.layout.shape(2, BLOCKS)
+    for task in narrow.tasks:
+        for block in BLOCKS:
+            wanted = narrow[task, block.name] if block in late else torch.zeros_like(wide[task, block.name])
+            assert torch.equal(wide[task, block.name], wanted)
+
+
+def test_coefficients_are_not_widened_to_a_table_of_another_tower():
+    narrow = Coefficients.zeros(("cars",), BLOCKS[2:])
+    with pytest.raises(BankError, match=r"block 'proj' is \(4, 2\) here but \(4, 3\)"):
+        narrow.widened(BlockTable([*BLOCKS[:3], replace(BLOCKS[3], shape=(4, 3))]))
+    with pytest.raises(BankError, match="block 'proj' is not known"):
+        narrow.widened(BLOCKS[:3])

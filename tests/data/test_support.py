@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from atlas_engine.data.support import Support
-from atlas_engine.errors import SupportError
+from atlas_engine.errors import ImageError, SupportError
 from tests.drawn import noise_picture, write_pictures
 
 
@@ -31,3 +33,29 @@ def test_what_cannot_be_learned_from_is_refused(labels, classes, sentence):
     pictures = (noise_picture(0), noise_picture(1))
     with pytest.raises(SupportError, match=sentence):
         Support(pictures, labels, classes)
+
+
+def test_one_picture_in_two_classes_is_named():
+    pictures = (noise_picture(0), noise_picture(1), noise_picture(0))
+    support = Support(
+        tuple(replace(p, name=n) for p, n in zip(pictures, "abc", strict=True)), (0, 1, 1), ("x", "y")
+    )
+    assert support.warnings() == (
+        "'a' and 'c' are the same picture, once as 'x' and once as 'y'. Keep it where it belongs.",
+    )
+
+
+def test_one_picture_twice_in_a_class_is_named():
+    support = Support((noise_picture(0), noise_picture(0), noise_picture(1)), (0, 0, 1), ("x", "y"))
+    (sentence,) = support.warnings()
+    assert sentence.endswith("it counts twice for 'x'. Take one away.")
+
+
+def test_an_unreadable_file_is_left_out_only_if_asked(tmp_path):
+    write_pictures(tmp_path / "set", {"red": 2, "blue": 2})
+    (tmp_path / "set" / "red" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"no picture")
+    with pytest.raises(ImageError, match=r"broken\.png"):
+        Support.from_folder(tmp_path / "set")
+    support, errors = Support.read(tmp_path / "set", on_error="skip")
+    assert support.counts == (2, 2)
+    assert "broken.png" in str(errors[0])

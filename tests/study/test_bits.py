@@ -8,6 +8,7 @@ from atlas_engine.bank.compress import fidelity
 from atlas_engine.errors import BankError, EvalError
 from atlas_engine.study.bits import Cost, bit_arms, costs, in_storages, loss_of
 from atlas_engine.study.ledger import Ledger
+from atlas_engine.study.tasks import draw_problem
 from atlas_engine.study.trials import run_trials
 from tests.study.drawn_tasks import QUICK
 
@@ -19,6 +20,11 @@ def stored(bank):
     return in_storages(bank, STORAGES)
 
 
+@pytest.fixture(scope="module")
+def problem(tiny, folder):
+    return draw_problem(folder, tiny.backbone.preprocessing, settings=QUICK, seed=0)
+
+
 def test_float32_comes_first_and_every_format_once(stored, bank):
     assert list(stored) == ["float32", "float16", "int4"]
     assert stored["float32"] is bank
@@ -27,8 +33,8 @@ def test_float32_comes_first_and_every_format_once(stored, bank):
     assert len({arm.identity for arm in bit_arms(stored)}) == 3
 
 
-def test_costs_are_the_banks_own_bytes_and_nearness(tiny, stored):
-    rows = {cost.storage: cost for cost in costs(tiny, stored, ledger=Ledger(), repeat=2)}
+def test_costs_are_the_banks_own_bytes_and_nearness(tiny, stored, problem):
+    rows = {cost.storage: cost for cost in costs(tiny, stored, problem, ledger=Ledger(), repeat=2)}
     assert list(rows) == list(stored)
     for name, cost in rows.items():
         near = fidelity(stored["float32"], stored[name]).values()
@@ -37,13 +43,17 @@ def test_costs_are_the_banks_own_bytes_and_nearness(tiny, stored):
         assert cost.seconds > 0
         assert cost.time_ratio == pytest.approx(cost.seconds / rows["float32"].seconds)
     assert rows["float32"].relative_error == 0
+    assert rows["float32"].gradient_cosine == pytest.approx(1.0)
+    assert rows["float16"].gradient_cosine > 0.9999
+    assert rows["int4"].gradient_cosine > 0.99
     assert rows["float16"].nbytes < 0.6 * rows["float32"].nbytes
     assert 0 < rows["float16"].relative_error < 1e-3
 
 
-def test_costs_are_measured_once(tiny, stored, tmp_path):
-    first = costs(tiny, stored, ledger=Ledger(tmp_path / "rows"), repeat=1)
-    assert costs(tiny, stored, ledger=Ledger(tmp_path / "rows"), repeat=0) == first  # 0 times would fail
+def test_costs_are_measured_once(tiny, stored, problem, tmp_path):
+    first = costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=1)
+    again = costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=0)  # 0 times would fail
+    assert again == first
     assert all(isinstance(cost, Cost) for cost in first)
 
 

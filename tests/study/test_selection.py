@@ -47,7 +47,8 @@ def test_the_gradient_is_that_of_the_shots_loss(tiny, problem):
         weights = {name: visual.get_parameter(name).double() + shift}
         with torch.no_grad():
             double = {n: p.double() for n, p in visual.named_parameters()} | weights
-            features = torch.func.functional_call(visual, double, (tiny.as_input(pixels / 255).double(),))
+            images = tiny.backbone.as_input(pixels / 255).double()
+            features = torch.func.functional_call(visual, double, (images,))
             units = torch.nn.functional.normalize(features, dim=-1)
             logits = tiny.backbone.logit_scale * units @ head.double().T
             return torch.nn.functional.cross_entropy(logits, labels)

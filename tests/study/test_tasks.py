@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.data.folders import read_folder
 from atlas_engine.errors import SupportError
 from atlas_engine.study.tasks import StudySettings, accuracy, draw_problem
@@ -105,4 +104,3 @@ def test_a_class_with_too_few_pictures_is_named(tiny, tmp_path):
 def test_the_default_study_is_short():
     loop = StudySettings().loop()
     assert loop.steps * loop.batch <= 400, "a study has hundreds of trials"
-    assert loop.lr == FewShotConfig().lr

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from atlas_engine.views.figures import Grid, as_text, heat_map
+from atlas_engine.views.figures import PHONE, Grid, as_text, heat_map
 
 SVG = "{http://www.w3.org/2000/svg}"
 GRID = Grid(
@@ -143,3 +143,21 @@ def test_the_same_grid_gives_the_same_bytes_and_odd_names_stay_valid():
 def test_a_grid_that_does_not_fit_its_labels_is_refused(rows, values, sentence):
     with pytest.raises(ValueError, match=sentence):
         Grid("t", rows, ("x", "y"), values)
+
+
+def test_long_names_are_cut_where_they_stand_and_whole_where_they_are_told():
+    long = "x" * 500
+    root = drawn(Grid("t", (long, "海豹" * 100), ("a",), ((1.0,), (2.0,))))
+    shown = [text for text in words(root) if text and "…" in text]
+    assert shown == ["x" * 31 + "…", "海豹" * 7 + "海…"]  # a wide letter counts as two
+    assert f"{long}, a: +1.0" in fills(root)
+    assert float(root.get("width")) == 1280
+
+
+def test_a_long_sentence_is_broken_into_lines_on_a_phone():
+    told = "A sentence about this figure that is a good deal longer than a phone is wide, and goes on and on."
+    root = ET.fromstring(heat_map(Grid("t", ("a",), ("x",), ((1.0,),), about=told), width=PHONE))
+    lines = [text for text in words(root) if text and text in told and len(text) > 1]
+    assert len(lines) >= 2
+    assert " ".join(lines) == told
+    assert max(map(len, lines)) * 7.2 <= PHONE

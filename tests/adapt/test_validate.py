@@ -1,0 +1,99 @@
+"""What is held out, what that tells, and what is kept for it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from atlas_engine.adapt.validate import ZERO_SHOT, decide, estimates_of, held_out, labellings
+from atlas_engine.heads.base import UNUSED, Evidence
+
+
+def evidence(labels):
+    features = torch.nn.functional.normalize(
+        torch.randn(len(labels), 8, generator=torch.Generator().manual_seed(0)), dim=1
+    )
+    text = torch.eye(3, 8)
+    return Evidence(features, torch.tensor(labels), text, logit_scale=10.0)
+
+
+def logits(*right, labels):
+    """Logits that are right at these places and wrong at the others."""
+    said = torch.tensor([label if i in right else (label + 1) % 3 for i, label in enumerate(labels)])
+    return 5.0 * torch.nn.functional.one_hot(said, 3).float()
+
+
+def test_every_image_with_company_is_held_out_once_and_the_only_one_of_its_class_never():
+    fold = held_out(evidence([0, 0, 0, 1, 1, 2]), folds=3)
+    assert fold[-1] == UNUSED
+    assert sorted(set(fold[:-1].tolist())) == [0, 1, 2]
+
+
+def test_folds_are_numbered_without_gaps():
+    fold = held_out(evidence([0, 1, 1, 2, 2, 2]), folds=4)
+    assert set(fold[1:].tolist()) == set(range(int(fold.max()) + 1))
+
+
+def test_a_labelling_lacks_its_part_and_the_last_lacks_nothing():
+    labels, fold = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 0, 1, UNUSED])
+    assert labellings(labels, fold).tolist() == [
+        [UNUSED, 0, UNUSED, 1, 2],
+        [0, UNUSED, 1, UNUSED, 2],
+        [0, 0, 1, 1, 2],
+    ]
+
+
+def test_estimates_count_held_out_images_alone():
+    labels = torch.tensor([0, 0, 1, 1, 2])
+    fold = torch.tensor([0, 1, 0, 1, UNUSED])
+    answers = {
+        ZERO_SHOT: logits(0, 4, labels=labels.tolist()),
+        "lpp": logits(0, 1, 2, labels=labels.tolist()),
+    }
+    first, second = estimates_of(answers, labels, fold)
+    assert (first.method, first.accuracy, first.images) == (ZERO_SHOT, 0.25, 4)
+    assert (second.method, second.accuracy) == ("lpp", 0.75)
+    assert second.low < 0.75 < second.high
+
+
+def test_where_nothing_can_be_held_out_zero_shot_alone_is_measured():
+    labels, fold = torch.tensor([0, 1, 2]), torch.full((3,), UNUSED)
+    answers = {ZERO_SHOT: logits(0, labels=[0, 1, 2]), "lpp": logits(0, 1, 2, labels=[0, 1, 2])}
+    (only,) = estimates_of(answers, labels, fold)
+    assert (only.method, only.images) == (ZERO_SHOT, 3)
+
+
+def test_the_method_with_most_held_out_images_right_is_kept():
+    labels, fold = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    answers = {ZERO_SHOT: logits(0, labels=labels.tolist()), "atlas": logits(0, 1, 2, labels=labels.tolist())}
+    verdict = decide(answers, labels, fold)
+    assert (verdict.kept, verdict.helped) == ("atlas", True)
+    assert verdict.sentence == "Adapting helped: of 4 images held out it got 3 right, zero-shot 1."
+
+
+def test_zero_shot_is_kept_where_nothing_learned_is_better():
+    labels, fold = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    answers = {
+        ZERO_SHOT: logits(0, 1, 2, labels=labels.tolist()),
+        "atlas": logits(0, 1, labels=labels.tolist()),
+    }
+    verdict = decide(answers, labels, fold)
+    assert (verdict.kept, verdict.helped) == (ZERO_SHOT, False)
+    assert "got 3 right" in verdict.sentence
+
+
+def test_among_equals_the_one_with_less_cross_entropy_is_kept():
+    labels, fold = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    right = logits(0, 1, labels=labels.tolist())
+    verdict = decide({ZERO_SHOT: right, "atlas": 0.5 * right}, labels, fold)
+    assert verdict.kept == "atlas"  # as often right, and less sure of what is wrong
+    assert "better weighed" in verdict.sentence
+
+
+@pytest.mark.parametrize(("right", "kept", "helped"), [((0, 1), ZERO_SHOT, False), ((0,), "atlas", None)])
+def test_with_one_image_a_class_zero_shot_stays_where_it_is_good(right, kept, helped):
+    labels, fold = torch.tensor([0, 1, 2]), torch.full((3,), UNUSED)
+    answers = {ZERO_SHOT: logits(*right, labels=[0, 1, 2]), "atlas": logits(0, 1, 2, labels=[0, 1, 2])}
+    verdict = decide(answers, labels, fold)
+    assert (verdict.kept, verdict.helped) == (kept, helped)
+    assert "nothing can be held out" in verdict.sentence

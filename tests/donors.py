@@ -1,0 +1,40 @@
+"""A small engine with a bank of its own: three random directions, for tests of what draws on donors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from atlas_engine.atlas import Atlas
+from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.bank.store import save_bank
+from atlas_engine.bank.vector import TaskVector, VectorInfo
+from tests.engines import tiny_engine
+
+DONORS = ("signs", "flowers", "garments")
+
+
+def random_bank(base: Mapping[str, Tensor], *, seed: int = 0) -> TaskVectorBank:
+    """Random vectors, each as long as a tenth of the weights, with what a real one says of itself."""
+    draw = torch.Generator().manual_seed(seed)
+    vectors = []
+    for name in DONORS:
+        moved = {
+            key: weight.detach()
+            + 0.1 * weight.detach().std().nan_to_num(0.1) * torch.randn(weight.shape, generator=draw)
+            for key, weight in base.items()
+        }
+        info = VectorInfo(f"{name} set", 0.25, 0.75, provenance={"classes": "7"})
+        vectors.append(TaskVector.between(name, base=base, tuned=moved, info=info))
+    return TaskVectorBank.from_vectors(vectors)
+
+
+def engine_with_donors(folder: Path, *, seed: int = 0) -> Atlas:
+    """The small engine, with its bank in a file below `folder`."""
+    backbone = tiny_engine().backbone
+    path = folder / "bank.safetensors"
+    save_bank(random_bank(dict(backbone.visual.named_parameters()), seed=seed), path)
+    return Atlas(backbone, bank_path=path)
