@@ -7,7 +7,7 @@ import hashlib
 from tests.drawn import ROOT
 
 ASSETS = ROOT / "assets"
-TEXT = {".md", ".json", ".py"}
+TEXT = {".md", ".json", ".py", ".svg"}
 MOST_BYTES = 60_000_000
 
 

@@ -17,12 +17,22 @@ def blocks(language):
 
 def test_the_python_example_runs_and_tells_a_cat_from_a_rocket(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    (code,) = blocks("python")
+    code = blocks("python")[0]
     assert len(code.strip().splitlines()) <= 10
     exec(compile(code, "README.md", "exec"), {})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("cat.jpg     cat ")
     assert lines[1].startswith("rocket.jpg  rocket ")
+
+
+def test_the_second_example_adapts_and_says_whether_it_helped(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    code = blocks("python")[1]
+    exec(compile(code, "README.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("learn 39") for line in lines)
+    assert any("of 20 images held out" in line for line in lines)
+    assert lines[-1].startswith("1.jpg  ")
 
 
 def test_the_two_commands_come_first_and_exist():

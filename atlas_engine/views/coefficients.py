@@ -1,9 +1,10 @@
-"""Coefficients and contributions as grids to draw: donors × layers, or × kinds of block. Pure.
+"""Coefficients and contributions as grids to draw: donors × layers, or × kinds of block.
 
-grid = heat_grid(recipe.coefficients)                        # the mean λ of each donor in each layer
-grid = heat_grid(contributions(recipe.coefficients, bank), kind="conv")
-for_page(grid), heat_map(grid), as_text(grid)                # see `figures`
-donor_bars(moved, most=5)                                    # who moves the model most, as an SVG
+    grid = heat_grid(recipe.coefficients)                                      # mean λ by donor and layer
+    grid = heat_grid(contributions(recipe.coefficients, bank), kind="conv")    # ‖λτ‖ of the conv blocks
+    heat_map(grid), as_text(grid)                                              # see `figures`
+
+Pure; knows nothing of how a grid is drawn.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from torch import Tensor
 from atlas_engine.compose.coefficients import Coefficients
 from atlas_engine.compose.contributions import Contributions
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.views.bars import Bar, bar_chart
 from atlas_engine.views.figures import Grid
 
-__all__ = ["BY", "MOST_DONORS", "donor_bars", "heat_grid", "kinds_in", "layer_name"]
+__all__ = ["BY", "MOST_DONORS", "heat_grid", "kinds_in", "layer_name"]
 
 BY = ("layer", "kind")
 """What the columns of a heat map can be."""

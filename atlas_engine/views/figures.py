@@ -23,6 +23,7 @@ __all__ = ["DESK", "PHONE", "Grid", "as_text", "heat_map"]
 
 DESK, PHONE = 1280, 360  # pixels across
 WIDEST_CELL, FONT, LEAST_FONT = 96, 12.0, 8.0
+DIGIT = 0.68  # width of one, as a share of its size; signs are wider than letters
 MISSING = "#e6e8eb"
 BLACK, WHITE, EVEN = "#000000", "#ffffff", 0.179  # the luminance on which both stand out alike
 BELOW, MIDDLE, ABOVE = (179, 88, 6), (247, 247, 247), (33, 102, 172)  # orange, near-white, blue
@@ -114,7 +115,7 @@ class _Frame:
             lean = 0.75 * _broad(grid.columns[-1:], most)
             cell = _cell_width(width - left - max(margin, lean), grid, roomy=roomy)
         longest = max(len(grid.shown(value)) for row in grid.values for value in row)
-        font = min(FONT, (cell - 4) / (LETTER * longest))
+        font = min(FONT, (cell - 4) / (DIGIT * longest))
         row = 28 if roomy else 20
         top = end + 14 + {0: FONT, 45: 0.75 * broad, 90: broad}[turn] + 8
         height = top + row * len(grid.rows) + 44 + margin

@@ -12,18 +12,7 @@ from html import escape
 
 from atlas_engine.views.tables import printable
 
-__all__ = [
-    "FAINT",
-    "INK",
-    "LETTER",
-    "PAPER",
-    "escaped",
-    "heading",
-    "letters",
-    "margin_of",
-    "opening",
-    "shortened",
-]
+__all__ = ["LETTER", "escaped", "heading", "letters", "margin_of", "opening", "shortened"]
 
 PAPER, INK, FAINT = "#fcfcfc", "#1f2328", "#59636e"
 LETTER = 0.6  # width of one, as a share of its size

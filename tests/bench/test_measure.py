@@ -39,9 +39,16 @@ def test_candidates_take_turns_and_have_the_same_budget():
     assert sorted(calls[8:]) == ["a", "b"], "one more call each, for the memory"
 
 
-def test_the_ratio_is_that_of_the_medians():
-    times = Comparison({"ours": Timing(0.2, 0.0, 3, None), "baseline": Timing(0.1, 0.0, 3, None)})
+def test_the_ratio_is_the_median_over_rounds_so_that_a_slow_while_slows_both():
+    ours, baseline = (0.2, 0.8, 2.0), (0.1, 0.4, 1.0)  # the machine became slower and slower
+    times = Comparison(
+        {"ours": Timing(0.8, 0.0, 3, None, ours), "baseline": Timing(0.4, 0.0, 3, None, baseline)}
+    )
     assert times.ratio("ours", "baseline") == pytest.approx(2.0)
+    odd = Comparison(
+        {"ours": Timing(0.8, 0.0, 3, None, ours), "odd": Timing(0.4, 0.0, 3, None, (0.1, 0.4, 9))}
+    )
+    assert odd.ratio("ours", "odd") == pytest.approx(2.0), "one odd round does not count"
 
 
 def test_a_wrong_answer_stops_the_benchmark():
