@@ -15,7 +15,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Serve until interrupted; 1 when there is no model to serve, or no port to serve it on."""
     wanted = _parser().parse_args(arguments)
     try:
-        opened = open_engine(wanted.model)
+        opened = open_engine(wanted.model, bank=wanted.bank)
     except atlas.AtlasError as error:
         print(error, file=sys.stderr)
         return 1
@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         "--port", type=int, help="port (else the first free one from GRADIO_SERVER_PORT or 7860)"
     )
     parser.add_argument("--model", help="model to serve (ATLAS_MODEL, else the bundled one)")
+    parser.add_argument("--bank", help="bank of task vectors (ATLAS_BANK, else the model's own)")
     return parser
 
 

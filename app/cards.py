@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from urllib.parse import quote
 
 from app import text
-from app.examples import Example
+from app.examples import Example, LessonExample
 from app.handlers.ask import Answer, Asked
 from app.limits import LIMITS
+from app.markup import file_address, guess_list
 
-__all__ = ["answers_html", "examples_html", "footnote_html", "header_html", "status_html"]
+__all__ = [
+    "answers_html",
+    "examples_html",
+    "footnote_html",
+    "header_html",
+    "lessons_html",
+    "status_html",
+]
 
 
 def header_html() -> str:
@@ -44,40 +51,42 @@ def status_html(line: str) -> str:
 
 def examples_html(examples: Iterable[Example]) -> str:
     """A row of buttons, one an example, each with its pictures; `data-example` holds its place."""
-    buttons = "".join(_example_button(place, example) for place, example in enumerate(examples))
-    heading = f"<h2>{escape(text.EXAMPLES_HEADING)}</h2>"
-    return f"<section class='at-examples'>{heading}<div class='at-example-row'>{buttons}</div></section>"
+    buttons = (
+        _button(place, one.title, one.paths, text.example_label(one.title, one.classes))
+        for place, one in enumerate(examples)
+    )
+    return _button_row(text.EXAMPLES_HEADING, buttons)
+
+
+def lessons_html(lessons: Iterable[LessonExample]) -> str:
+    """The same for lessons, each with the first picture of its first classes."""
+    buttons = []
+    for place, one in enumerate(lessons):
+        rows = one.lesson.rows
+        label = text.lesson_label(one.title, tuple(row.name for row in rows))
+        buttons.append(_button(place, one.title, [row.paths[0] for row in rows[:4]], label))
+    return _button_row(text.LESSONS_HEADING, buttons)
 
 
 def _card(answer: Answer) -> str:
-    rows = "".join(_guess(label, prob) for label, prob in answer.guesses[: LIMITS.shown])
     alt = escape(text.picture_alt(answer.name))
     return (
         "<article class='at-card'>"
-        f"<figure><img src='{_file_address(answer.path)}' alt='{alt}'>"
+        f"<figure><img src='{file_address(answer.path)}' alt='{alt}'>"
         f"<figcaption>{escape(answer.name)}</figcaption></figure>"
-        f"<ol class='at-guesses'>{rows}</ol></article>"
+        f"{guess_list(answer.guesses[: LIMITS.shown])}</article>"
     )
 
 
-def _guess(label: str, prob: float) -> str:
-    bar = f"<span class='at-bar' aria-hidden='true'><span style='width:{prob:.1%}'></span></span>"
-    return (
-        f"<li><span class='at-label'>{escape(label)}</span>"
-        f"<span class='at-number'>{escape(text.percent(prob))}</span>{bar}</li>"
-    )
+def _button_row(title: str, buttons: Iterable[str]) -> str:
+    row = f"<div class='at-example-row'>{''.join(buttons)}</div>"
+    return f"<section class='at-examples'><h2>{escape(title)}</h2>{row}</section>"
 
 
-def _example_button(place: int, example: Example) -> str:
-    pictures = "".join(f"<img src='{_file_address(path)}' alt=''>" for path in example.paths)
-    label = escape(text.example_label(example.title, example.classes))
+def _button(place: int, title: str, paths: Iterable[str], label: str) -> str:
+    pictures = "".join(f"<img src='{file_address(path)}' alt=''>" for path in paths)
     return (
-        f"<button type='button' class='at-example' data-example='{place}' aria-label='{label}'>"
+        f"<button type='button' class='at-example' data-example='{place}' aria-label='{escape(label)}'>"
         f"<span class='at-thumbs' aria-hidden='true'>{pictures}</span>"
-        f"<span>{escape(example.title)}</span></button>"
+        f"<span>{escape(title)}</span></button>"
     )
-
-
-def _file_address(path: str) -> str:
-    """Where the page finds a file of the server; relative, so that it works behind a proxy's prefix."""
-    return escape(f"gradio_api/file={quote(path)}")

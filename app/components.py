@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import gradio as gr
 
 from app import text
 
-__all__ = ["ask_buttons", "class_box", "drop_zone", "example_row", "html_area"]
+__all__ = [
+    "ask_buttons",
+    "class_box",
+    "class_pictures",
+    "drop_zone",
+    "example_row",
+    "html_area",
+    "run_buttons",
+    "sample_zone",
+]
 
 # One listener on the frame: its inside is replaced as the value changes.
 _TELL_WHICH_EXAMPLE = """
@@ -18,19 +29,39 @@ element.addEventListener("click", (event) => {
 
 
 def drop_zone() -> gr.Gallery:
-    """Several pictures: dropped, chosen or pasted; handed on as paths, never decoded by Gradio."""
+    """Pictures to ask about."""
+    return _pictures(text.IMAGES_LABEL, name="images", columns=3, height=210)
+
+
+def class_pictures(paths: list[str], place: int) -> gr.Gallery:
+    """Pictures of one class."""
+    label = f"{text.ROW_PICTURES}: {text.class_label(place)}"
+    return _pictures(label, name=f"pictures-{place}", columns=5, height=112, paths=paths)
+
+
+def sample_zone(samples: list[tuple[str, str | None]]) -> gr.Gallery:
+    """Pictures to try a result on; a caption tells a picture's class."""
+    return _pictures(text.SAMPLES_LABEL, name="samples", columns=5, height=190, paths=samples)
+
+
+def _pictures(
+    label: str, *, name: str, columns: int, height: int, paths: Sequence[str | tuple[str, str | None]] = ()
+) -> gr.Gallery:
+    """Several pictures: dropped, chosen, pasted or taken; handed on as paths, never decoded by Gradio."""
     return gr.Gallery(
-        label=text.IMAGES_LABEL,
+        list(paths) or None,
+        label=label,
         type="filepath",
         file_types=["image"],
-        sources=["upload", "clipboard"],
-        columns=3,
+        sources=["upload", "webcam", "clipboard"],
+        columns=columns,
         fit_columns=False,
-        height=210,
+        height=height,
         object_fit="cover",
         interactive=True,
         buttons=[],
-        elem_id="images",
+        elem_id=name,
+        elem_classes="at-drop",
     )
 
 
@@ -47,11 +78,16 @@ def class_box() -> gr.Textbox:
 
 
 def ask_buttons() -> tuple[gr.Button, gr.Button]:
-    """The button that asks, and the one that stops, which shows only while there is something to stop."""
+    """The button that asks, and the one that stops it."""
+    return run_buttons(text.ASK, start="ask", stop="stop")
+
+
+def run_buttons(label: str, *, start: str, stop: str) -> tuple[gr.Button, gr.Button]:
+    """A button that starts, and one that stops, which shows only while there is something to stop."""
     with gr.Row(elem_classes="at-buttons"):
-        ask = gr.Button(text.ASK, variant="primary", elem_id="ask")
-        stop = gr.Button(text.STOP, variant="secondary", visible=False, elem_id="stop")
-    return ask, stop
+        begin = gr.Button(label, variant="primary", elem_id=start, elem_classes="at-start")
+        end = gr.Button(text.STOP, variant="secondary", visible=False, elem_id=stop)
+    return begin, end
 
 
 def html_area(value: str = "", *, name: str) -> gr.HTML:
@@ -59,6 +95,6 @@ def html_area(value: str = "", *, name: str) -> gr.HTML:
     return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=None)
 
 
-def example_row(value: str) -> gr.HTML:
+def example_row(value: str, *, name: str = "examples") -> gr.HTML:
     """Buttons in HTML; a click tells which one as `event.example`."""
-    return gr.HTML(value, elem_id="examples", apply_default_css=False, js_on_load=_TELL_WHICH_EXAMPLE)
+    return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=_TELL_WHICH_EXAMPLE)

@@ -1,12 +1,20 @@
-// Pictures may be dropped or pasted anywhere on the page: they go to the one file input that the page has.
-// Gradio's own drop zone handles what falls on it, and marks that event as taken.
+// Pictures may be dropped or pasted anywhere on the page. They go to the drop zone in sight: on the first tab the
+// pictures to try, on the second the pictures to ask about. Gradio's own drop zones handle what falls on them, and
+// mark that event as taken.
 () => {
-  const input = () => document.querySelector("#images input[type=file]");
+  const zones = ["#samples", "#images"];
+  const input = () =>
+    zones
+      .map((zone) => document.querySelector(zone))
+      .filter((zone) => zone && zone.offsetParent !== null)
+      .map((zone) => zone.querySelector("input[type=file]"))
+      .find((found) => found);
   const hand_over = (event, files) => {
     if (event.defaultPrevented || !files || files.length === 0 || !input()) return;
     event.preventDefault();
-    input().files = files;
-    input().dispatchEvent(new Event("change", { bubbles: true }));
+    const target = input();
+    target.files = files;
+    target.dispatchEvent(new Event("change", { bubbles: true }));
   };
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => hand_over(event, event.dataTransfer.files));

@@ -13,10 +13,18 @@ class Limits:
 
     images: int = 50
     classes: int = 100
-    file_megabytes: int = 10
+    rows: int = 12  # classes that can be taught at once
+    lesson_images: int = 120  # pictures to learn from, all classes together
+    samples: int = 24  # pictures to try it on; they stay in memory with the visitor's session
+    turned: int = 4  # donors with a slider
+    steps: int = 200
+    run_seconds: float = 180.0  # a run that takes longer is stopped, and keeps what it has
+    file_megabytes: int = 25  # a zip of pictures; of one picture the engine takes 20 MiB
+    zip_files: int = 1000
+    zip_megabytes: int = 100  # unpacked
     request_bytes: int = 1 << 20  # of what is not an upload: class names and file references
     waiting: int = 32  # visitors in the queue; the next one is told that it is full
-    sessions: int = 500
+    sessions: int = 100  # each may hold `samples` pictures of about 0.7 MB
     sweep_seconds: int = 600
     keep_seconds: int = 1800  # an upload is deleted at the first sweep after this age
     images_per_step: int = 8  # how many pictures are answered between two signs of progress

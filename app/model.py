@@ -18,13 +18,18 @@ class Opened:
 
     engine: atlas.Atlas
     reason: str | None = None
+    own_bank: bool = True  # the one that ships with the model
 
 
-def open_engine(model: str | None = None) -> Opened:
-    """The chosen model (`model`, else ATLAS_MODEL), or the bundled one and why it is not the chosen one."""
+def open_engine(model: str | None = None, *, bank: str | None = None) -> Opened:
+    """The chosen model (`model`, else ATLAS_MODEL), or the bundled one and why it is not the chosen one.
+
+    `bank` (else ATLAS_BANK) is a bank file for that model; without one it is the model's own.
+    """
     chosen = model or os.environ.get("ATLAS_MODEL") or BUNDLED
+    donors = bank or os.environ.get("ATLAS_BANK") or None
     try:
-        return Opened(atlas.open(chosen))
+        return Opened(atlas.open(chosen, bank=donors), own_bank=chosen == BUNDLED and donors is None)
     except atlas.AtlasError as error:
         if chosen == BUNDLED:
             raise

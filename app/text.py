@@ -5,7 +5,10 @@ from __future__ import annotations
 from app.limits import LIMITS
 
 TITLE = "aTLAS Studio"
-LEAD = "Drop in pictures, type what they might show, and see which words fit."
+LEAD = "Teach a vision model your own classes with a few pictures each, and see what it learned."
+
+TAB_TEACH, TAB_ASK = "Teach it", "Ask"
+ASK_LEAD = "Drop in pictures, type what they might show, and see which words fit. Nothing is learned here."
 
 IMAGES_LABEL = f"Pictures (up to {LIMITS.images})"
 CLASSES_LABEL = "What might they show?"
@@ -14,6 +17,7 @@ CLASSES_PLACEHOLDER = "otter, seal, walrus"
 ASK = "Ask"
 STOP = "Stop"
 
+LESSONS_HEADING = "Worked examples"
 EXAMPLES_HEADING = "Or try one of these"
 ANSWERS_HEADING = "Answers"
 OPENING = "An example. Your own pictures will show here."
@@ -34,6 +38,113 @@ BROKEN = (
 )
 NO_ADDRESSES = "Pictures are not fetched from web addresses. Save the picture, then upload the file."
 TOO_LARGE = "The request is too large. Upload pictures as files, and send fewer class names."
+
+# ---- teach
+
+CLASSES_HEADING = "1. Your classes"
+CLASSES_LEAD = "Name each class and give it a few pictures: two or more each, and the page can check itself."
+CLASS_PLACEHOLDERS = ("otter", "seal", "walrus")
+ROW_PICTURES = "Pictures"
+REMOVE_ROW = "Remove"
+ADD_ROW = "Add a class"
+FILL_FROM_ZIP = "Fill from a zip"
+ZIP_HELP = "A zip has one folder of pictures per class."
+SAMPLES_HEADING = "2. Pictures to try it on"
+SAMPLES_LABEL = f"Pictures to try (up to {LIMITS.samples})"
+SAMPLES_FROM_ZIP = "Try a zip"
+SAMPLES_ZIP_HELP = "With one folder per class the page also counts what is right."
+ADAPT = "Adapt"
+OWN = "Start with my own pictures"
+SETTINGS = "Advanced settings"
+METHOD_LABEL = "Method"
+METHOD_HELP = "Automatic checks itself on pictures held out, and keeps zero-shot where nothing beats it."
+METHOD_NAMES = {
+    "auto": "Automatic",
+    "atlas+text-probe": "Task vectors and a head",
+    "atlas": "Task vectors alone",
+    "text-probe": "A head alone",
+}
+STEPS_LABEL, LR_LABEL, SEED_LABEL = "Steps", "Learning rate", "Seed"
+SEED_HELP = "The same seed gives the same answer."
+
+RESULT_HEADING = "Result"
+TAB_COMPARE, TAB_INSIDE, TAB_TAKE = "Compare", "Look inside", "Take away"
+WAITING = "Press Adapt, and the result shows here."
+STOPPING = "Stopping …"
+STOPPED_NOTE = "Stopped before the end: this is the best so far."
+BROUGHT = "This recipe was brought along: whether it helps was not measured here."
+EXAMPLE_NOTE = "A worked example. Your own result will show here."
+PREVIEW_NOTE = "A first guess after one look. The model is still learning."
+NO_SAMPLES = "Add pictures to try it on (step 2), and adapt again to see them side by side."
+ZERO_SHOT, ADAPTED, NOW = "Zero-shot", "Adapted", "Now"
+HELD_OUT_NOTE = (
+    "Estimated on the pictures you taught it with, each answered by a model that did not see it. "
+    "The band is the 95% interval."
+)
+METHOD_SHORT = {
+    "zero-shot": "Zero-shot",
+    "text-probe": "A head alone",
+    "atlas+text-probe": "Task vectors and a head",
+}
+LOSS_LABEL = "Loss"
+CHANGED_NOTES = {"fixed": "Fixed", "broken": "Broken", "changed": "Changed", "same": "Same"}
+RIGHT, WRONG = "right", "wrong"
+
+INSIDE_LEAD = (
+    "The adapted model is the base model plus a mix of task vectors: what changed when it was trained on "
+    "other data. Each such donor has a coefficient λ in every block of the network."
+)
+NO_DONORS = (
+    "This result draws on no donors: a head on the base model's features, or zero-shot itself, was kept."
+)
+MAP_LABEL = "The map shows"
+MAP_NAMES = {"mixed": "how much is mixed in (λ)", "moved": "how far that moves the model"}
+BY_LABEL = "Columns"
+BY_NAMES = {"layer": "layers", "kind": "kinds of block"}
+KIND_LABEL, ANY_KIND = "Blocks", "all kinds"
+DONORS_HEADING = "Who helps most"
+DONORS_COLUMNS = ("Donor", "Share of the change", "Trained on", "Its accuracy before → after")
+MAP_AS_TABLE = "The same numbers as a table"
+TURN_HEADING = "Turn a donor or a layer down, or up"
+TURN_HELP = "0 takes it out, 1 is as learned, 2 doubles it. The predictions follow when you let go."
+LAYER_LABEL, LAYER_SLIDER = "Layer", "Strength of that layer"
+DONOR, NO_LAYER = "Donor", "choose a layer"
+TURN_BACK = "Back to as learned"
+NO_SAMPLES_TO_TURN = "Add pictures to try it on and adapt again: then you see them change here."
+
+RECIPE_HEADING = "The recipe"
+RECIPE_HELP = (
+    "A few kilobytes that rebuild the adapted model from the base model and its bank. No picture is in it."
+)
+RECIPE_DOWNLOAD = "Download the recipe"
+RECIPE_UPLOAD = "Bring a recipe"
+WEIGHTS_HEADING = "The weights"
+WEIGHTS_HELP = "The adapted image tower as a safetensors file, under open_clip's names."
+WEIGHTS_MAKE = "Prepare the weights"
+WEIGHTS_DOWNLOAD = "Download the weights"
+CODE_HEADING = "The same in Python"
+SHELL_HEADING = "And from a terminal"
+SHARE_HEADING = "Share the settings"
+SHARE_HELP = "The link carries the class names and settings. Pictures stay with you."
+SHARE_LINK = "Link to this page with these settings"
+AGAIN_COMMENT = "or learn it again, from a folder with one sub-folder of the same pictures per class"
+NOTHING_TO_TAKE = "There is no result yet. Press Adapt first."
+
+API_ZIP = "A zip with one folder of pictures per class"
+API_SAMPLES = "Pictures to try it on"
+API_RECIPE = "A recipe file"
+API_RESULT = "Result"
+API_ADAPT = (
+    "Adapt to the classes of a zip. Returns the result and the recipe's file. The result is "
+    '{"verdict", "helped", "kept", "estimates": [{"method", "accuracy", "low", "high", "images"}], '
+    '"seconds", "rows": [{"image", "truth", "zero_shot": {"label", "prob"}, "adapted": {"label", "prob"}}], '
+    '"left_out": [sentence]}.'
+)
+API_COMPARE = (
+    "Pictures by zero-shot and by a recipe. Returns "
+    '{"rows": [{"image", "truth", "zero_shot": {"label", "prob"}, "adapted": {"label", "prob"}}], '
+    '"left_out": [sentence]}.'
+)
 
 API_IMAGES = "Pictures"
 API_CLASSES = "Class names"
@@ -58,6 +169,149 @@ def many_classes(count: int) -> str:
 def many_images(count: int) -> str:
     """The refusal of a question with too many pictures."""
     return f"There are {count} pictures, but at most {LIMITS.images} are taken at once. Remove some."
+
+
+def few_rows(count: int) -> str:
+    """The refusal of a lesson with fewer than two classes."""
+    seen = "no class" if count == 0 else "one class"
+    return f"There is {seen} yet, and telling apart needs at least two. Name two and give each some pictures."
+
+
+def many_rows(count: int) -> str:
+    """The refusal of a lesson with too many classes."""
+    return (
+        f"There are {count} classes, but this page takes at most {LIMITS.rows}. Remove some, or use the "
+        f"Python library, which takes more."
+    )
+
+
+def nameless(place: int) -> str:
+    """The refusal of pictures without a class name."""
+    return f"Class {place} has pictures but no name. Type one, or remove the row."
+
+
+def no_pictures(name: str) -> str:
+    """The refusal of a class name without pictures."""
+    return f"Class '{name[:60]}' has no pictures. Add two or more, or remove the row."
+
+
+def many_lesson_images(count: int) -> str:
+    """The refusal of a lesson with too many pictures."""
+    most = LIMITS.lesson_images
+    return f"There are {count} pictures to learn from, but at most {most} are taken. Remove some."
+
+
+def many_samples(count: int) -> str:
+    """The refusal of too many pictures to try it on."""
+    return f"There are {count} pictures to try it on, but at most {LIMITS.samples} are taken. Remove some."
+
+
+def class_label(place: int) -> str:
+    """The label of a row's name."""
+    return f"Class {place}"
+
+
+def remove_label(place: int) -> str:
+    """What a screen reader says for the button that removes a row."""
+    return f"Remove class {place}"
+
+
+def lesson_summary(counts: dict[str, int]) -> str:
+    """What is there to learn from, and the one thing that would help most.
+
+    >>> lesson_summary({"otter": 3, "seal": 1})
+    '2 classes, 4 pictures. A second picture of seal would let the page check itself.'
+    """
+    classes = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
+    total = sum(counts.values())
+    said = f"{classes}, {'1 picture' if total == 1 else f'{total} pictures'}."
+    single = [name for name, count in counts.items() if count == 1]
+    if single and counts:
+        return f"{said} A second picture of {single[0][:60]} would let the page check itself."
+    return said
+
+
+def phase(name: str, index: int, of: int) -> str:
+    """What a run is doing now."""
+    return {
+        "read": f"Reading the pictures: {index} of {of} …",
+        "look": "Looking at the pictures …",
+        "preview": "A first guess is ready. Learning starts …",
+        "learn": f"Learning: step {index + 1} of {of}",
+        "done": "Done.",
+    }[name]
+
+
+def time_left(seconds: float) -> str:
+    """How long it will take, roughly.
+
+    >>> time_left(3.2), time_left(75)
+    ('about 4 s left', 'about 1 min 15 s left')
+    """
+    whole = max(1, int(seconds + 0.99))
+    minutes, rest = divmod(whole, 60)
+    return f"about {minutes} min {rest} s left" if minutes else f"about {rest} s left"
+
+
+def took(seconds: float, pictures: int) -> str:
+    """The line under a verdict."""
+    told = "1 picture tried" if pictures == 1 else f"{pictures} pictures tried"
+    return f"Learned in {seconds:.0f} s; {told}." if seconds >= 1 else f"{told[0].upper()}{told[1:]}."
+
+
+def changed_summary(changed: int, total: int, fixed: int, broken: int, known: int) -> str:
+    """How many of the samples have another answer now.
+
+    >>> changed_summary(3, 8, 2, 1, 8)
+    '3 of 8 pictures have another answer now: 2 fixed, 1 broken.'
+    """
+    said = f"{changed} of {total} pictures have another answer now"
+    return f"{said}: {fixed} fixed, {broken} broken." if known else f"{said}."
+
+
+def accuracy_summary(before: int, after: int, known: int) -> str:
+    """How many of the samples whose class is known are right, before and after."""
+    return f"Right: {before} of {known} by zero-shot, {after} of {known} adapted."
+
+
+def truth_caption(truth: str) -> str:
+    """The class that the visitor gave for a picture."""
+    return f"is: {truth}"
+
+
+def interval(accuracy: float, low: float, high: float) -> str:
+    """An estimate with its interval, in whole percents."""
+    return f"{accuracy:.0%} ({low:.0%} to {high:.0%})"
+
+
+def layer(number: int) -> str:
+    """A layer in a list of them; what comes before the first is the stem."""
+    return f"layer {number}" if number else "stem"
+
+
+def lesson_label(title: str, classes: tuple[str, ...]) -> str:
+    """What a screen reader says for the button of a lesson that ships."""
+    return f"Worked example: {title}. Classes: {', '.join(classes)}"
+
+
+def donor_accuracy(before: float | None, after: float | None) -> str:
+    """What training a donor did on its own data."""
+    return "–" if before is None or after is None else f"{before:.0%} → {after:.0%}"
+
+
+def donor_data(dataset: str, classes: str, images: str) -> str:
+    """What a donor was trained on."""
+    parts = [dataset, classes and f"{classes} classes", images and f"{images} pictures"]
+    return ", ".join(part for part in parts if part)
+
+
+def still(count: int) -> str:
+    """How many columns of a map are left out because nothing happens there."""
+    return (
+        "1 that stays as it is, is left out."
+        if count == 1
+        else f"{count} that stay as they are, are left out."
+    )
 
 
 def progress(seen: int, total: int) -> str:

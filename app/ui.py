@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -13,7 +14,10 @@ from app.guard import RequestGuard
 from app.handlers.ask import ask
 from app.limits import LIMITS
 from app.model import Opened
+from app.state import Runs
 from app.tabs.ask import ask_tab
+from app.tabs.endpoints import endpoints
+from app.tabs.teach import teach_tab
 from app.theme import DROP_SCRIPT, STYLE_SHEET, theme
 
 __all__ = ["build", "launch"]
@@ -22,7 +26,7 @@ __all__ = ["build", "launch"]
 def build(opened: Opened) -> gr.Blocks:
     """The whole page. Answers the first example on the way, which also warms the model up."""
     gr.set_static_paths([FOLDER])
-    first = EXAMPLES[0]
+    first, runs = EXAMPLES[0], Runs()
     *_, opening = ask(opened.engine, first.paths, first.class_text)
     with gr.Blocks(
         title=text.TITLE,
@@ -32,8 +36,14 @@ def build(opened: Opened) -> gr.Blocks:
         components.html_area(cards.header_html(), name="header")
         if opened.reason:
             components.html_area(alerts.banner_html(opened.reason), name="banner")
-        ask_tab(opened.engine, opening)
+        with gr.Tabs(elem_id="tabs"):
+            with gr.Tab(text.TAB_TEACH, id="teach"):
+                teach_tab(page, opened.engine, runs, bundled=opened.own_bank)
+            with gr.Tab(text.TAB_ASK, id="ask"):
+                ask_tab(opened.engine, opening)
+        endpoints(opened.engine)
         components.html_area(cards.footnote_html(), name="footnote")
+        page.unload(_leaving(runs))
     return page
 
 
@@ -46,6 +56,15 @@ def launch(page: gr.Blocks, *, host: str | None = None, port: int | None = None)
     page.queue(max_size=LIMITS.waiting, default_concurrency_limit=4, api_open=False)
     _, address, _ = page.launch(server_name=host, server_port=port, prevent_thread_lock=True, **_safely())
     return str(address)
+
+
+def _leaving(runs: Runs) -> Callable[[gr.Request], None]:
+    """End the run of a visitor who closes the page."""
+
+    def on_leave(request: gr.Request) -> None:
+        runs.stop(request.session_hash)
+
+    return on_leave
 
 
 def _safely() -> dict[str, Any]:

@@ -16,12 +16,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from atlas_engine.atlas import open as open_atlas
-from atlas_engine.atlas import shipped_bank
-from atlas_engine.bank.store import save_bank
-from atlas_engine.clip.bundled import NAME
-from tests.donors import random_bank
-
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 240  # seconds; a quiet machine needs about ten, a busy one many more
 
@@ -91,19 +85,9 @@ def shared_server() -> Server:
     """One server for every test that only asks it things; it ends with the tests."""
     folder = tempfile.TemporaryDirectory(prefix="atlas-app-")
     atexit.register(folder.cleanup)
-    server = start_server(Path(folder.name), **_donors(Path(folder.name)))
+    server = start_server(Path(folder.name))
     atexit.register(stop_server, server)
     return server
-
-
-def _donors(folder: Path) -> dict[str, str]:
-    """Where a bank is: nowhere special if one ships, else a small random one."""
-    if shipped_bank(NAME) is not None:
-        return {}
-    path = folder / "bank.safetensors"
-    with open_atlas(cache=False) as engine:
-        save_bank(random_bank(dict(engine.backbone.visual.named_parameters())), path)
-    return {"ATLAS_BANK": str(path)}
 
 
 def _free_port() -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import atlas_engine as atlas
 from app import text
+from app.handlers.pictures import read_pictures
 from app.limits import LIMITS
 
 __all__ = ["Answer", "Asked", "answer_rows", "ask", "split_classes"]
@@ -97,13 +97,9 @@ def _check(paths: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _answered(engine: atlas.Atlas, asked: Asked, paths: Sequence[str], names: tuple[str, ...]) -> Asked:
-    pictures: list[tuple[str, atlas.Picture]] = []
-    refusals: list[str] = []
-    for path in paths:
-        try:
-            pictures.append((path, atlas.read_image(path, name=Path(path).name)))
-        except atlas.AtlasError as error:
-            refusals.append(str(error))
+    found = list(read_pictures((path, path) for path in paths))
+    pictures = [(path, picture) for path, picture in found if not isinstance(picture, str)]
+    refusals = [refusal for _, refusal in found if isinstance(refusal, str)]
     answers: list[Answer] = []
     if pictures:
         tops = engine.predict([picture for _, picture in pictures], names).top(len(names))

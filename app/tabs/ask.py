@@ -1,4 +1,4 @@
-"""The first tab: pictures and words in, a ranking for each picture out. Knows nothing of torch.
+"""The tab that learns nothing: pictures and words in, a ranking for each picture out. Knows nothing of torch.
 
 The page and the client share one handler. The page's events are private, since HTML is of no use to a
 program; programs call `/predict`, whose names and types are kept stable.
@@ -6,8 +6,6 @@ program; programs call `/predict`, whose names and types are kept stable.
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,15 +13,12 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import alerts, cards, components, text
+from app.border import DEVICE, PRIVATE, told
 from app.examples import EXAMPLES
 from app.handlers.ask import Asked, answer_rows, ask
+from app.markup import note
 
-__all__ = ["DEVICE", "ask_tab"]
-
-# Every event that computes shares this lane: one at a time on the device, whatever it is for.
-DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
-
-_log = logging.getLogger(__name__)
+__all__ = ["ask_tab"]
 
 Frame = tuple[Any, ...]  # one value for each of: alert, status, answers, stop
 GalleryItem = tuple[str, str | None]
@@ -31,6 +26,7 @@ GalleryItem = tuple[str, str | None]
 
 def ask_tab(engine: atlas.Atlas, opening: Asked) -> None:
     """Lay out the tab inside the current Blocks; it shows `opening`, the first example, already answered."""
+    components.html_area(note(text.ASK_LEAD), name="ask-lead")
     with gr.Row(elem_classes="at-columns"):
         with gr.Column(scale=5, min_width=320):
             images = components.drop_zone()
@@ -48,12 +44,12 @@ def ask_tab(engine: atlas.Atlas, opening: Asked) -> None:
         "show_progress": "minimal",
         "show_progress_on": status,
         "scroll_to_output": True,
-        "api_visibility": "private",
+        **PRIVATE,
         **DEVICE,
     }
-    filled = examples.click(_fill, outputs=[images, classes], queue=False, api_visibility="private")
+    filled = examples.click(_fill, outputs=[images, classes], queue=False, **PRIVATE)
     runs = [ask_button.click(**run), classes.submit(**run), filled.then(**run)]
-    stop.click(_stopped, outputs=[status, stop], cancels=runs, queue=False, api_visibility="private")
+    stop.click(_stopped, outputs=[status, stop], cancels=runs, queue=False, **PRIVATE)
     _client_endpoint(engine)
 
 
@@ -63,11 +59,8 @@ def _page_handler(engine: atlas.Atlas) -> Callable[[list[GalleryItem] | None, st
         try:
             for asked in ask(engine, paths, class_text or ""):
                 yield _frame(asked)
-        except atlas.AtlasError as error:
-            yield _refused(str(error))
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            _log_without_words(error)
-            yield _refused(text.BROKEN)
+            yield _refused(told(error))
 
     return on_ask
 
@@ -103,11 +96,8 @@ def _client_endpoint(engine: atlas.Atlas) -> None:
     def predict(images: Sequence[str] | None, classes: str | None) -> dict[str, object]:
         try:
             *_, last = ask(engine, list(images or []), classes or "")
-        except atlas.AtlasError as error:
-            raise gr.Error(str(error), print_exception=False) from None
         except Exception as error:
-            _log_without_words(error)
-            raise gr.Error(text.BROKEN, print_exception=False) from None
+            raise gr.Error(told(error), print_exception=False) from None
         return answer_rows(last)
 
     with gr.Row(visible=False):
@@ -123,9 +113,3 @@ def _client_endpoint(engine: atlas.Atlas) -> None:
         api_description=text.API_PREDICT,
         **DEVICE,
     )
-
-
-def _log_without_words(error: Exception) -> None:
-    """Log where it happened, but not the message: it may hold a visitor's words or file names."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    _log.error("an event failed with %s\n%s", type(error).__name__, frames)

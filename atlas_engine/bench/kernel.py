@@ -133,8 +133,8 @@ def _memory(ours: Ours, naive: Apart) -> Found:
     return Found(
         [Bar(f"{storage}: peak memory beyond bank and base, ours / naive", own / other, "<=", 0.5, "×")],
         {
-            f"{storage}, peak beyond bank and base": f"ours {in_mib[0]}, naive {in_mib[1]}: its tensors take "
-            f"{in_mib[2]}, the rest is freed memory that the C library could not use again"
+            f"{storage}, peak beyond bank and base": f"ours {in_mib[0]}, naive {in_mib[1]}: its tensors need "
+            f"about {in_mib[2]}, the rest is freed memory that the C library could not use again"
         },
     )
 

@@ -1,11 +1,18 @@
-"""The real engine and the real server, opened once."""
+"""The real engine and the real server, opened once; and a small engine with donors, for all that learns."""
 
 from __future__ import annotations
+
+import zipfile
 
 import pytest
 from PIL import Image
 
 import atlas_engine as atlas
+from app.handlers.choices import Choices
+from app.handlers.lesson import Lesson, Row, Sample
+from app.handlers.teach import teach
+from tests.donors import engine_with_donors
+from tests.drawn import COLOURS, square
 from tests.serving import shared_server
 
 
@@ -16,8 +23,59 @@ def engine():
 
 
 @pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """A small real model with a bank of three donors."""
+    return engine_with_donors(tmp_path_factory.mktemp("bank"))
+
+
+@pytest.fixture(scope="session")
 def server():
     return shared_server()
+
+
+@pytest.fixture(scope="session")
+def squares(tmp_path_factory):
+    """Files of noisy squares by class: 4 of each colour, in folders `teach/COLOUR`, and 2 in `try/COLOUR`."""
+    root = tmp_path_factory.mktemp("squares")
+    for use, seeds in (("teach", range(4)), ("try", range(10, 12))):
+        for name, colour in COLOURS.items():
+            folder = root / use / name
+            folder.mkdir(parents=True)
+            for seed in seeds:
+                Image.fromarray(square(colour, seed=seed, side=48)).save(folder / f"{seed}.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def lesson(squares):
+    """Three colours to learn, and two pictures of each to try it on."""
+    rows = [
+        Row(name.replace("_", " "), tuple(map(str, sorted((squares / "teach" / name).iterdir()))))
+        for name in COLOURS
+    ]
+    samples = [
+        Sample(str(path), name.replace("_", " "))
+        for name in COLOURS
+        for path in sorted((squares / "try" / name).iterdir())
+    ]
+    return Lesson(tuple(rows), tuple(samples))
+
+
+@pytest.fixture(scope="session")
+def kept(small, lesson):
+    """What the small engine learns of the colours, with donors."""
+    *_, last = teach(small, lesson, Choices(method="atlas+text-probe", steps=6))
+    return last.kept
+
+
+@pytest.fixture(scope="session")
+def archive(squares, tmp_path_factory):
+    """The pictures to learn from, as a zip with one folder per class."""
+    path = tmp_path_factory.mktemp("zip") / "colours.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        for file in sorted((squares / "teach").rglob("*.png")):
+            packed.write(file, f"colours/{file.parent.name}/{file.name}")
+    return path
 
 
 @pytest.fixture

@@ -9,17 +9,23 @@ from gradio_client.exceptions import AppError
 from app.examples import EXAMPLES
 from app.handlers.ask import answer_rows, ask
 
+PARAMETERS = {
+    "/adapt": ["archive", "samples", "method", "steps", "seed"],
+    "/compare": ["samples", "recipe"],
+    "/predict": ["images", "classes"],
+}
+
 
 @pytest.fixture(scope="module")
 def client(server):
     return Client(server.address, verbose=False)
 
 
-def test_predict_is_the_only_public_endpoint_and_is_documented(client):
+def test_the_public_endpoints_have_stable_names_and_are_documented(client):
     named = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    assert list(named) == ["/predict"]
-    assert [part["parameter_name"] for part in named["/predict"]["parameters"]] == ["images", "classes"]
-    assert "left_out" in named["/predict"]["description"]
+    found = {name: [part["parameter_name"] for part in one["parameters"]] for name, one in named.items()}
+    assert found == PARAMETERS
+    assert all("left_out" in one["description"] for one in named.values())
 
 
 def test_the_client_gets_the_same_answers_as_the_engine(client, engine):
@@ -32,6 +38,34 @@ def test_the_client_gets_the_same_answers_as_the_engine(client, engine):
         assert row["prob"] == pytest.approx(
             wanted["prob"], abs=1e-4
         )  # batches of another size round otherwise
+
+
+def test_a_program_adapts_takes_the_recipe_and_compares_with_it(client, archive, squares):
+    samples = [handle_file(path) for path in sorted((squares / "try").rglob("*.png"))]
+    result, recipe = client.predict(
+        archive=handle_file(archive), samples=samples, steps=2, seed=0, api_name="/adapt"
+    )
+    assert result["verdict"]
+    assert result["left_out"] == []
+    assert {one["method"] for one in result["estimates"]} >= {"zero-shot"}
+    assert len(result["rows"]) == len(samples)
+    again = client.predict(samples=samples, recipe=handle_file(recipe), api_name="/compare")
+    for row, wanted in zip(again["rows"], result["rows"], strict=True):
+        assert row["adapted"]["label"] == wanted["adapted"]["label"]
+        assert row["adapted"]["prob"] == pytest.approx(wanted["adapted"]["prob"], abs=1e-4)
+
+
+def test_what_cannot_be_adapted_to_comes_back_as_a_sentence(client, draw, tmp_path):
+    (tmp_path / "no.zip").write_text("only words")
+    (tmp_path / "no.safetensors").write_text("only words")
+    with pytest.raises(AppError, match=r"no\.zip: is not a zip"):
+        client.predict(archive=handle_file(tmp_path / "no.zip"), samples=[], api_name="/adapt")
+    with pytest.raises(AppError, match="not a recipe"):
+        client.predict(
+            samples=[handle_file(draw("a.png"))],
+            recipe=handle_file(tmp_path / "no.safetensors"),
+            api_name="/compare",
+        )
 
 
 def test_a_bad_file_is_left_out_and_the_rest_is_answered(client, draw, tmp_path):

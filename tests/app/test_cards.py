@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 from app import alerts, cards, text
-from app.examples import EXAMPLES
+from app.examples import EXAMPLES, LESSONS
 from app.handlers.ask import Answer, Asked
 from app.limits import LIMITS
 
@@ -85,6 +85,13 @@ def test_each_example_is_a_button_with_its_pictures_and_words():
         assert button["type"] == "button"
         assert example.class_text in button["aria-label"]
     assert len(read.of("img")) == sum(len(example.files) for example in EXAMPLES)
+
+
+def test_each_lesson_is_a_button_with_a_picture_of_its_first_classes():
+    read = Reader(cards.lessons_html(LESSONS))
+    assert [button["data-example"] for button in read.of("button")] == ["0", "1"]
+    assert all("Classes: " in button["aria-label"] for button in read.of("button"))
+    assert len(read.of("img")) == 8
 
 
 def test_alerts_are_announced_and_name_what_was_left_out():

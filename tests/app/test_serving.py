@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import atlas_engine as atlas
 from app import text
 from app.__main__ import main
-from app.examples import EXAMPLES, FOLDER
+from app.examples import EXAMPLES, FOLDER, LESSONS
 from app.model import open_engine
 from tests.serving import PATIENCE, ROOT, start_server, stop_server
 
@@ -70,11 +71,26 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(server, tmp_path):
 
 def test_every_example_picture_is_the_recorded_one_and_small():
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
-    recorded = dict(reversed(line) for line in re.findall(r"^(\w{64}) +\d+ +(\S+)$", readme, re.MULTILINE))
-    used = {file for example in EXAMPLES for file in example.files}
-    assert used == set(recorded) == {path.name for path in FOLDER.glob("*.jpg")}
+    recorded = dict(
+        reversed(line) for line in re.findall(r"^(\w{64}) +\d+ +(\S+\.jpg)$", readme, re.MULTILINE)
+    )
+    asked = {str(FOLDER / file) for example in EXAMPLES for file in example.files}
+    taught = {path for one in LESSONS for row in one.lesson.rows for path in row.paths}
+    tried = {sample.path for one in LESSONS for sample in one.lesson.samples}
+    assert asked | taught | tried == {str(FOLDER / name) for name in recorded}
+    assert asked | taught | tried == {str(path) for path in FOLDER.rglob("*.jpg")}
     for name, digest in recorded.items():
         data = (FOLDER / name).read_bytes()
         assert hashlib.sha256(data).hexdigest() == digest
         assert len(data) < 60_000
-        assert min(atlas.read_image(FOLDER / name).pixels.shape[:2]) >= 250
+        assert min(atlas.read_image(FOLDER / name, isolated=False).pixels.shape[:2]) >= 190
+
+
+def test_no_picture_of_a_lesson_is_both_taught_and_tried():
+    for example in LESSONS:
+        lesson = example.lesson
+        taught = {Path(path).read_bytes() for row in lesson.rows for path in row.paths}
+        tried = [Path(sample.path).read_bytes() for sample in lesson.samples]
+        assert len(taught) == sum(len(row.paths) for row in lesson.rows)
+        assert not taught.intersection(tried)
+        assert {sample.truth for sample in lesson.samples} == set(lesson.classes)

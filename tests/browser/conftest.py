@@ -44,7 +44,7 @@ def visit(chromium, server):
     """Open the page, at a width and in a colour scheme; afterwards nothing may have gone wrong unseen."""
     contexts, complaints = [], []
 
-    def open_page(*, width=1280, scheme="light"):
+    def open_page(*, width=1280, scheme="light", query=""):
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         context.set_default_timeout(PATIENCE * 1000)
         contexts.append(context)
@@ -52,8 +52,8 @@ def visit(chromium, server):
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.extend(_strange(request.url, server.address)))
-        page.goto(server.address)
-        page.wait_for_selector(".at-card")
+        page.goto(server.address + query)
+        page.wait_for_selector(".at-run")
         return page
 
     yield open_page

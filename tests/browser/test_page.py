@@ -1,4 +1,4 @@
-"""What a visitor does on the page, done in a real browser."""
+"""What a visitor does on the tab that only asks, done in a real browser."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 OF_GRADIO = {"aria-prohibited-attr", "nested-interactive"}
 OF_ITS_DROP_ZONE = OF_GRADIO | {"label-content-name-mismatch"}
 FIRST_WORDS = ".at-card .at-guesses li:first-child .at-label"
+
+
+@pytest.fixture
+def visit(visit):
+    def open_tab(**how):
+        page = visit(**how)
+        page.get_by_role("tab", name=text.TAB_ASK).click()
+        page.wait_for_selector(".at-card")
+        return page
+
+    return open_tab
 
 
 def ask_about(page, *files, words):
@@ -62,7 +73,7 @@ def test_own_files_and_words_are_answered_with_the_picture_beside(visit):
     wait_for_answers(page, 2)
     assert page.locator(FIRST_WORDS).all_inner_texts() == ["cat", "rocket"]
     assert page.locator(".at-card figcaption").all_inner_texts() == ["cat.jpg", "rocket.jpg"]
-    assert re.fullmatch(r"[<>]?\d+%", page.locator(".at-number").first.inner_text())
+    assert re.fullmatch(r"[<>]?\d+%", page.locator(".at-card .at-number").first.inner_text())
     page.wait_for_function(
         "[...document.querySelectorAll('.at-card img')].every(image => image.naturalWidth > 0)"
     )
@@ -151,8 +162,8 @@ def test_axe_finds_nothing_of_ours(visit, scheme):
     ask_about(page, words="cat")
     page.locator("#alert [role=alert]").wait_for()
     page.add_script_tag(path=AXE)
-    assert _broken_rules(page, {"exclude": ["#images"]}, known=OF_GRADIO) == {}
-    assert _broken_rules(page, {"include": ["#images"]}, known=OF_ITS_DROP_ZONE) == {}
+    assert broken_rules(page, {"exclude": ["#images"]}, known=OF_GRADIO) == {}
+    assert broken_rules(page, {"include": ["#images"]}, known=OF_ITS_DROP_ZONE) == {}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -164,9 +175,9 @@ def test_the_page_fits_its_width_and_is_pictured(visit, artefacts, width, scheme
     wait_for_answers(page, len(example.files))
     page.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.screenshot(path=artefacts / f"page-{width}-{scheme}.png", full_page=True)
+    page.screenshot(path=artefacts / f"ask-{width}-{scheme}.png", full_page=True)
 
 
-def _broken_rules(page, where, *, known):
+def broken_rules(page, where, *, known):
     found = page.evaluate("where => axe.run(where).then(result => result.violations)", where)
     return {rule["id"]: [node["html"] for node in rule["nodes"]] for rule in found if rule["id"] not in known}

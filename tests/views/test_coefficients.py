@@ -11,8 +11,8 @@ from atlas_engine.bank.blocks import Block, BlockTable
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.contributions import Contributions
 from atlas_engine.errors import ConfigError
-from atlas_engine.views.coefficients import donor_bars, heat_grid, kinds_in
-from atlas_engine.views.figures import PHONE, as_text, for_page, heat_map
+from atlas_engine.views.coefficients import heat_grid, kinds_in
+from atlas_engine.views.figures import PHONE, as_text, heat_map
 
 SVG = "{http://www.w3.org/2000/svg}"
 BLOCKS = BlockTable(
@@ -130,13 +130,6 @@ def test_the_largest_map_has_numbers_at_a_desk_and_fits_a_phone_in_colours():
     assert max(edges) <= float(phone.get("width"))
 
 
-def test_a_page_gets_both_drawings_and_hides_one():
-    html = drawn(for_page(heat_grid(COEFFICIENTS)))
-    assert [div.get("class") for div in html.findall("div")] == ["atlas-desk", "atlas-phone"]
-    assert "@container" in html.find("style").text
-    assert all("max-width:100%" in figure.get("style") for figure in html.iter(SVG + "svg"))
-
-
 def test_the_text_alternative_has_the_same_numbers():
     lines = [line.split() for line in as_text(heat_grid(COEFFICIENTS)).splitlines()]
     assert lines == [
@@ -144,21 +137,3 @@ def test_the_text_alternative_has_the_same_numbers():
         ["cars", "+2.00", "−0.50", "+0.00"],
         ["signs", "+0.00", "+1.50", "+2.00"],
     ]
-
-
-def test_top_donors_are_bars_with_lengths_and_shares():
-    root = drawn(donor_bars(MOVED))
-    bars = [group.find(SVG + "rect") for group in root.iter(SVG + "g")]
-    assert [group.find(SVG + "title").text for group in root.iter(SVG + "g")] == [
-        "signs: 13.0 · 87%",
-        "cars: 5.0 · 13%",
-    ]
-    first, second = (float(bar.get("width")) for bar in bars)
-    assert second / first == pytest.approx(5.025 / 13, abs=0.01)  # widths are rounded to a tenth of a pixel
-    assert root.find(SVG + "desc").text.endswith("signs: 13.0 · 87%; cars: 5.0 · 13%.")
-    assert len(list(drawn(donor_bars(MOVED, most=1)).iter(SVG + "g"))) == 1
-
-
-def test_bars_of_nothing_have_no_length():
-    nothing = Contributions(torch.zeros(2, 4).double(), ("cars", "signs"), BLOCKS)
-    assert {bar.get("width") for bar in drawn(donor_bars(nothing)).iter(SVG + "rect")} == {"100%", "0.0"}

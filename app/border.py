@@ -1,0 +1,38 @@
+"""Where the page meets the engine: the one lane on the device, and what a visitor is told of a failure.
+
+Knows nothing of what the events do.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+import atlas_engine as atlas
+from app import text
+
+__all__ = ["DEVICE", "PRIVATE", "QUICK", "told"]
+
+DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
+"""Every event that computes shares this lane: one at a time on the device, whatever it is for."""
+
+PRIVATE: dict[str, Any] = {"api_visibility": "private"}
+"""Events of the page are of no use to a program, which has endpoints of its own."""
+
+QUICK: dict[str, Any] = {"queue": False, "show_progress": "hidden", **PRIVATE}
+"""Events that only move things about on the page."""
+
+_log = logging.getLogger(__name__)
+
+
+def told(error: Exception) -> str:
+    """What a visitor reads of a failure: the engine's own sentence, or that it is our fault.
+
+    In the log stands where it happened, but not the message: it may hold a visitor's words or file names.
+    """
+    if isinstance(error, atlas.AtlasError):
+        return str(error)
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("an event failed with %s\n%s", type(error).__name__, frames)
+    return text.BROKEN

@@ -1,0 +1,102 @@
+"""What a recipe is made of: its donors, maps of them, and what happens when some are turned down.
+
+Knows nothing of Gradio and nothing of HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import atlas_engine as atlas
+from app import text
+from app.state import Kept
+from atlas_engine.views.coefficients import heat_grid, kinds_in
+from atlas_engine.views.figures import Grid
+
+__all__ = ["MAPS", "Donor", "Inside", "heat", "look_inside", "turned"]
+
+MAPS = ("mixed", "moved")
+"""What a map can show: how much of a donor is mixed in, or how far that moves the model."""
+
+
+@dataclass(frozen=True)
+class Donor:
+    """A task vector: what it was trained on, and what it does in a recipe."""
+
+    name: str
+    dataset: str
+    classes: str  # how many, and how many pictures, as its maker wrote it
+    images: str
+    before: float | None  # accuracy of zero-shot there, and after training
+    after: float | None
+    length: float  # of λτ
+    share: float  # of all squared lengths
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A recipe's donors, the one that moves most first, the layers it moves, and its kinds of block."""
+
+    donors: tuple[Donor, ...]
+    layers: tuple[int, ...]
+    kinds: tuple[str, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether it draws on donors at all; a head alone, or zero-shot, does not."""
+        return bool(self.layers)
+
+
+def look_inside(engine: atlas.Atlas, recipe: atlas.Recipe) -> Inside:
+    """Everything that stays the same while one plays with it."""
+    moved = atlas.contributions(recipe.coefficients, engine.bank)
+    infos = dict(zip(engine.bank.tasks, engine.bank.infos, strict=True))
+    donors = tuple(
+        Donor(
+            one.task,
+            infos[one.task].dataset,
+            infos[one.task].provenance.get("classes", ""),
+            infos[one.task].provenance.get("train_images", ""),
+            infos[one.task].accuracy_before,
+            infos[one.task].accuracy_after,
+            one.length,
+            one.share,
+        )
+        for one in moved.top()
+    )
+    lengths = moved.by_layer.sum(dim=0).tolist()
+    layers = tuple(layer for layer, length in zip(moved.layers, lengths, strict=True) if length > 0)
+    return Inside(donors, layers, kinds_in(moved))
+
+
+def heat(
+    engine: atlas.Atlas, recipe: atlas.Recipe, *, shows: str = MAPS[0], by: str = "layer", kind: str = ""
+) -> Grid:
+    """The map of donors × layers (or kinds), of all kinds of block or of one, without what stays still."""
+    of = recipe.coefficients if shows == MAPS[0] else atlas.contributions(recipe.coefficients, engine.bank)
+    return _without_still(heat_grid(of, by=by, kind=kind or None))
+
+
+def _without_still(grid: Grid) -> Grid:
+    """The grid without its columns of zeros: layers that a recipe does not touch."""
+    moving = [place for place, column in enumerate(zip(*grid.values, strict=True)) if any(column)]
+    if len(moving) in (0, len(grid.columns)):
+        return grid
+    return replace(
+        grid,
+        columns=tuple(grid.columns[place] for place in moving),
+        values=tuple(tuple(row[place] for place in moving) for row in grid.values),
+        about=f"{grid.about} {text.still(len(grid.columns) - len(moving))}",
+    )
+
+
+def turned(
+    engine: atlas.Atlas, kept: Kept, *, tasks: Mapping[str, float], layers: Mapping[int, float]
+) -> atlas.Comparison | None:
+    """The samples by the recipe as it is, and with some donors or layers scaled; None without samples."""
+    if kept.comparison is None:
+        return None
+    scaled = kept.recipe.scaled(tasks=tasks, layers=layers)
+    now = engine.compare([sample.picture for sample in kept.samples], scaled)
+    return atlas.Comparison(kept.comparison.adapted, now.adapted)

@@ -1,0 +1,22 @@
+"""Pictures at paths, read and guarded by the engine. Knows nothing of Gradio and nothing of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import atlas_engine as atlas
+
+__all__ = ["read_pictures"]
+
+Key = TypeVar("Key")
+
+
+def read_pictures(named: Iterable[tuple[Key, str]]) -> Iterator[tuple[Key, atlas.Picture | str]]:
+    """Each key with the picture at its path, or with the engine's sentence why it cannot be taken."""
+    for key, path in named:
+        try:
+            yield key, atlas.read_image(path, name=Path(path).name)
+        except atlas.AtlasError as error:
+            yield key, str(error)

@@ -1,0 +1,115 @@
+"""Learn from a visitor's pictures: from a lesson to a finished adaptation. Knows nothing of Gradio.
+
+The states tell what is going on: reading the pictures, looking at them, a preview, learning, and at last what
+is kept. A run has a deadline; stopped or late, it keeps the best it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import atlas_engine as atlas
+from app.handlers.choices import Choices
+from app.handlers.lesson import Lesson, Reading, Shown, read_lesson
+from app.limits import LIMITS
+from app.state import Kept
+
+__all__ = ["Taught", "compared", "teach"]
+
+Run = atlas.Run[atlas.AdaptResult]
+
+
+@dataclass(frozen=True)
+class Taught:
+    """How far it has come. `kept` is there at the end."""
+
+    phase: str  # read, look, preview, learn or done
+    index: int = 0
+    of: int = 1
+    share: float = 0.0
+    seconds_left: float | None = None
+    losses: tuple[float, ...] = ()
+    estimates: tuple[atlas.Estimate, ...] = ()
+    left_out: tuple[str, ...] = ()
+    samples: tuple[Shown, ...] = ()
+    preview: atlas.Comparison | None = None  # at the one state that brings it
+    kept: Kept | None = None
+
+
+def teach(
+    engine: atlas.Atlas,
+    lesson: Lesson,
+    choices: Choices | None = None,
+    *,
+    most_seconds: float = LIMITS.run_seconds,
+    holding: Callable[[Run], AbstractContextManager[object]] = nullcontext,
+) -> Iterator[Taught]:
+    """States from the first picture to the finished adaptation; `holding` lets another thread cancel the run.
+
+    Raises an AtlasError when the lesson cannot be learned.
+    """
+    chosen = choices or Choices()
+    reading = Reading(0, lesson.total)
+    for reading in read_lesson(lesson):
+        yield Taught("read", index=reading.seen, of=max(reading.total, 1))
+    assert reading.support is not None  # the last state of a reading has it
+    run = engine.few_shot(reading.support, method=chosen.method, config=chosen.config, seed=chosen.seed)
+    taught = Taught("look", left_out=reading.left_out, samples=reading.samples)
+    yield taught
+    with holding(run):
+        for step in run:
+            taught = _after(taught, step)
+            if step.preview is not None:
+                taught = replace(taught, preview=compared(engine, step.preview, reading.samples))
+            yield taught
+            taught = replace(taught, preview=None)
+            if step.seconds > most_seconds:
+                run.cancel()
+        result = run.result()
+    yield replace(
+        taught,
+        phase="done",
+        share=1.0,
+        seconds_left=0.0,
+        estimates=result.estimates,
+        kept=_kept(engine, result, taught, chosen),
+    )
+
+
+def compared(
+    engine: atlas.Atlas, recipe: atlas.Recipe, samples: tuple[Shown, ...]
+) -> atlas.Comparison | None:
+    """The samples by zero-shot and by the recipe; None when there are none."""
+    return engine.compare([sample.picture for sample in samples], recipe) if samples else None
+
+
+def _after(taught: Taught, step: atlas.Step) -> Taught:
+    losses = taught.losses if math.isnan(step.loss) else (*taught.losses, step.loss)
+    return replace(
+        taught,
+        phase=step.phase,
+        index=step.index,
+        of=step.of,
+        share=min(step.share or taught.share, 1.0),
+        seconds_left=step.seconds_left,
+        losses=losses,
+        estimates=step.estimates,
+    )
+
+
+def _kept(engine: atlas.Atlas, result: atlas.AdaptResult, taught: Taught, choices: Choices) -> Kept:
+    return Kept(
+        result.recipe,
+        result.verdict.sentence,
+        choices=choices,
+        helped=result.verdict.helped,
+        estimates=result.estimates,
+        losses=taught.losses,
+        seconds=result.seconds,
+        stopped=result.outcome.value != "finished",
+        samples=taught.samples,
+        comparison=compared(engine, result.recipe, taught.samples),
+    )

@@ -1,0 +1,60 @@
+"""What a recipe is made of, as HTML: the map, its donors. Pure; everything from outside is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from app import text
+from app.handlers.inside import Donor
+from app.markup import as_table, heading, note
+from atlas_engine.views.figures import PHONE, Grid, heat_map
+
+__all__ = ["code_html", "donors_html", "map_html", "share_html"]
+
+DESK = 800  # pixels: the column that the map stands in
+MOST = 10  # donors listed
+
+
+def map_html(grid: Grid) -> str:
+    """The map drawn for a desk and for a phone, and the same numbers as a table."""
+    return (
+        f"<div class='at-figure'><div class='at-desk'>{heat_map(grid, width=DESK)}</div>"
+        f"<div class='at-phone'>{heat_map(grid, width=PHONE)}</div>"
+        f"{as_table(grid)}</div>"
+    )
+
+
+def donors_html(donors: Sequence[Donor]) -> str:
+    """The donors that move the model most: how much, and what they were trained on."""
+    head = "".join(f"<th scope='col'>{escape(column)}</th>" for column in text.DONORS_COLUMNS)
+    rows = "".join(_donor(one) for one in donors[:MOST])
+    return (
+        f"{heading(text.DONORS_HEADING, level=3)}<div class='at-scroll' tabindex='0' role='region' "
+        f"aria-label='{escape(text.DONORS_HEADING)}'>"
+        f"<table class='at-table'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def code_html(title: str, lines: str) -> str:
+    """Lines to copy."""
+    return (
+        f"{heading(title, level=3)}<pre class='at-code' tabindex='0' role='region' "
+        f"aria-label='{escape(title)}'><code>{escape(lines)}</code></pre>"
+    )
+
+
+def share_html(query: str) -> str:
+    """The link that carries the settings."""
+    link = f"<a href='{escape(query)}' target='_blank' rel='noopener'>{escape(text.SHARE_LINK)}</a>"
+    return f"{heading(text.SHARE_HEADING, level=3)}{note(text.SHARE_HELP)}<p class='at-link'>{link}</p>"
+
+
+def _donor(one: Donor) -> str:
+    bar = f"<span class='at-bar' aria-hidden='true'><span style='width:{one.share:.1%}'></span></span>"
+    return (
+        f"<tr><th scope='row'>{escape(one.name)}</th>"
+        f"<td class='at-share'>{escape(text.percent(one.share))}{bar}</td>"
+        f"<td>{escape(text.donor_data(one.dataset, one.classes, one.images))}</td>"
+        f"<td>{escape(text.donor_accuracy(one.before, one.after))}</td></tr>"
+    )

@@ -1,0 +1,83 @@
+"""A run as HTML: how far it is, its loss curve, its estimates, its verdict. Pure; knows nothing of events.
+
+Every bar and curve has its numbers in words beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import atlas_engine as atlas
+from app import text
+from app.handlers.teach import Taught
+from app.markup import heading, note
+from app.state import Kept
+
+__all__ = ["estimates_html", "loss_curve", "progress_html", "verdict_html"]
+
+CURVE_WIDTH, CURVE_HEIGHT = 260, 64  # pixels
+
+
+def progress_html(taught: Taught) -> str:
+    """What the run is doing, how long it will take, its loss so far and what is known of its accuracy."""
+    left = "" if taught.seconds_left is None else text.time_left(taught.seconds_left)
+    doing = text.phase(taught.phase, taught.index, taught.of)
+    done = taught.index / taught.of if taught.phase == "read" else taught.share
+    curve = loss_curve(taught.losses) if len(taught.losses) > 1 else ""
+    return (
+        f"<section class='at-run'>{heading(text.RESULT_HEADING)}"
+        f"<p class='at-doing'><span role='status'>{escape(doing)}</span><span>{escape(left)}</span></p>"
+        f"<div class='at-track' role='progressbar' aria-label='{escape(doing)}' aria-valuemin='0' "
+        f"aria-valuemax='100' aria-valuenow='{100 * done:.0f}'><span style='width:{done:.1%}'></span></div>"
+        f"<div class='at-facts'>{estimates_html(taught.estimates)}{curve}</div></section>"
+    )
+
+
+def verdict_html(kept: Kept, *, remark: str = "") -> str:
+    """The honest sentence, large, with what it rests on."""
+    mood = {True: "helped", False: "same", None: "open"}[kept.helped]
+    remarks = [remark, text.STOPPED_NOTE if kept.stopped else ""]
+    told = "".join(note(words) for words in remarks if words)
+    curve = loss_curve(kept.losses) if len(kept.losses) > 1 else ""
+    return (
+        f"<section class='at-run'>{heading(text.RESULT_HEADING)}{told}"
+        f"<p class='at-verdict at-{mood}' role='status'>{escape(kept.sentence)}</p>"
+        f"<div class='at-facts'>{estimates_html(kept.estimates)}{curve}</div>"
+        f"{note(text.took(kept.seconds, len(kept.samples)))}</section>"
+    )
+
+
+def estimates_html(estimates: Sequence[atlas.Estimate]) -> str:
+    """Estimated accuracies: a dot on a band from low to high, and the numbers."""
+    if not estimates:
+        return ""
+    rows = "".join(_estimate(one) for one in estimates)
+    return f"<div class='at-estimates'><ul>{rows}</ul>{note(text.HELD_OUT_NOTE)}</div>"
+
+
+def loss_curve(losses: Sequence[float]) -> str:
+    """The loss over the steps as a small SVG, with its first and last number."""
+    low, high = min(0.0, *losses), max(*losses, 1e-6)
+    room = CURVE_HEIGHT - 8
+    points = " ".join(
+        f"{CURVE_WIDTH * place / (len(losses) - 1):.1f},{4 + room * (high - loss) / (high - low):.1f}"
+        for place, loss in enumerate(losses)
+    )
+    told = f"{text.LOSS_LABEL}: {losses[0]:.2f} → {losses[-1]:.2f}"
+    return (
+        f"<figure class='at-loss'><svg viewBox='0 0 {CURVE_WIDTH} {CURVE_HEIGHT}' role='img' "
+        f"aria-label='{escape(told)}' preserveAspectRatio='none'><polyline points='{points}'/></svg>"
+        f"<figcaption>{escape(told)}</figcaption></figure>"
+    )
+
+
+def _estimate(one: atlas.Estimate) -> str:
+    band = f"left:{one.low:.1%};width:{one.high - one.low:.1%}"
+    numbers = text.interval(one.accuracy, one.low, one.high)
+    return (
+        f"<li><span class='at-label'>{escape(text.METHOD_SHORT.get(one.method, one.method))}</span>"
+        f"<span class='at-number'>{escape(numbers)}</span>"
+        f"<span class='at-band' aria-hidden='true'><span style='{band}'></span>"
+        f"<i style='left:{one.accuracy:.1%}'></i></span></li>"
+    )

@@ -1,0 +1,165 @@
+"""The panel that looks inside a result: the map of its donors, and sliders to turn them. Knows no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+import atlas_engine as atlas
+from app import alerts, compare_cards, components, inside_cards, text
+from app.border import DEVICE, PRIVATE, QUICK, told
+from app.handlers.inside import MAPS, Inside, heat, look_inside, turned
+from app.limits import LIMITS
+from app.markup import heading, note
+from app.state import Kept
+
+__all__ = ["InsidePanel", "inside_panel"]
+
+AS_LEARNED, MOST = 1.0, 2.0
+ANY_LAYER = ""
+
+
+@dataclass(frozen=True)
+class InsidePanel:
+    """What is shown anew for every result: `show` gives the values of `outputs`."""
+
+    outputs: list[Any]
+    show: Callable[[Kept | None], list[Any]]
+
+
+def inside_panel(engine: atlas.Atlas, kept: gr.State, opening: Kept | None) -> InsidePanel:
+    """Lay out the panel and wire it; `opening` is the result that the page opens on."""
+    inside = _looked(engine, opening)
+    lead = components.html_area(note(_lead(inside)), name="inside-lead")
+    with gr.Column(visible=_moves(inside), elem_classes="at-plain") as playground:
+        with gr.Row():
+            shows = gr.Radio(_named(text.MAP_NAMES), value=MAPS[0], label=text.MAP_LABEL, elem_id="map-shows")
+            by = gr.Radio(_named(text.BY_NAMES), value="layer", label=text.BY_LABEL, elem_id="map-by")
+            kind = gr.Dropdown(_kinds(inside), value="", label=text.KIND_LABEL, elem_id="map-kind")
+        picture = components.html_area(_map(engine, opening), name="map")
+        donors = components.html_area(_donors(inside), name="donors")
+        components.html_area(heading(text.TURN_HEADING, level=3) + note(text.TURN_HELP), name="turn-lead")
+        with gr.Row(elem_classes="at-sliders"):
+            sliders = [_slider(inside, place) for place in range(LIMITS.turned)]
+        with gr.Row(elem_classes="at-sliders"):
+            layer = gr.Dropdown(
+                _layers(inside), value=ANY_LAYER, label=text.LAYER_LABEL, elem_id="turn-layer"
+            )
+            strength = gr.Slider(
+                0, MOST, AS_LEARNED, step=0.1, label=text.LAYER_SLIDER, elem_id="turn-strength"
+            )
+            back = gr.Button(text.TURN_BACK, size="sm", elem_id="turn-back")
+        now = components.html_area(name="turned")
+    gr.on(
+        [shows.change, by.change, kind.change],
+        lambda kept, *how: _map(engine, kept, *how),
+        [kept, shows, by, kind],
+        picture,
+        **QUICK,
+    )
+    knobs = [*sliders, layer, strength]
+    gr.on(
+        [one.change for one in knobs],
+        lambda kept, *values: _turn(engine, kept, *values),
+        [kept, *knobs],
+        now,
+        trigger_mode="always_last",
+        show_progress="minimal",
+        **PRIVATE,
+        **DEVICE,
+    )
+    back.click(lambda: [*[AS_LEARNED] * len(sliders), ANY_LAYER, AS_LEARNED], None, knobs, **QUICK)
+
+    def show(result: Kept | None) -> list[Any]:
+        seen = _looked(engine, result)
+        return [
+            note(_lead(seen)),
+            gr.update(visible=_moves(seen)),
+            gr.update(choices=_kinds(seen), value=""),
+            _map(engine, result),
+            _donors(seen),
+            *(gr.update(**_knob(seen, place), value=AS_LEARNED) for place in range(LIMITS.turned)),
+            gr.update(choices=_layers(seen), value=ANY_LAYER),
+            AS_LEARNED,
+            "",
+        ]
+
+    return InsidePanel([lead, playground, kind, picture, donors, *sliders, layer, strength, now], show)
+
+
+def _looked(engine: atlas.Atlas, kept: Kept | None) -> Inside | None:
+    return None if kept is None else look_inside(engine, kept.recipe)
+
+
+def _moves(inside: Inside | None) -> bool:
+    return inside is not None and inside.moves
+
+
+def _lead(inside: Inside | None) -> str:
+    if inside is None:
+        return text.WAITING
+    return text.INSIDE_LEAD if inside.moves else text.NO_DONORS
+
+
+def _map(
+    engine: atlas.Atlas, kept: Kept | None, shows: str = MAPS[0], by: str = "layer", kind: str = ""
+) -> str:
+    if kept is None or not look_inside(engine, kept.recipe).moves:
+        return ""
+    return inside_cards.map_html(heat(engine, kept.recipe, shows=shows, by=by, kind=kind))
+
+
+def _donors(inside: Inside | None) -> str:
+    return inside_cards.donors_html(inside.donors) if inside is not None and inside.moves else ""
+
+
+def _turn(engine: atlas.Atlas, kept: Kept | None, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
+    """The samples as learned and now, while anything is turned."""
+    *factors, layer, strength = values
+    if kept is None:
+        return ""
+    try:
+        donors = look_inside(engine, kept.recipe).donors
+        tasks = {
+            donor.name: float(factor)
+            for donor, factor in zip(donors, factors, strict=False)
+            if factor != AS_LEARNED
+        }
+        layers = {int(layer): float(strength)} if layer not in (None, ANY_LAYER) else {}
+        if not tasks and all(factor == AS_LEARNED for factor in layers.values()):
+            return ""
+        comparison = turned(engine, kept, tasks=tasks, layers=layers)
+    except Exception as error:
+        return alerts.alert_html(told(error))
+    if comparison is None:
+        return note(text.NO_SAMPLES_TO_TURN)
+    return compare_cards.pairs_html(comparison, kept.samples, names=(text.ADAPTED, text.NOW), top=2)
+
+
+def _slider(inside: Inside | None, place: int) -> gr.Slider:
+    return gr.Slider(
+        0, MOST, AS_LEARNED, step=0.1, elem_id=f"turn-{place + 1}", min_width=150, **_knob(inside, place)
+    )
+
+
+def _knob(inside: Inside | None, place: int) -> dict[str, Any]:
+    """A slider's label, and whether there is a donor for it."""
+    donors = inside.donors if inside is not None else ()
+    there = place < len(donors) and donors[place].share > 0
+    return {"label": donors[place].name if there else text.DONOR, "visible": there}
+
+
+def _named(names: dict[str, str]) -> list[tuple[str, str]]:
+    return [(label, value) for value, label in names.items()]
+
+
+def _kinds(inside: Inside | None) -> list[tuple[str, str]]:
+    return [(text.ANY_KIND, ""), *((kind, kind) for kind in (inside.kinds if inside is not None else ()))]
+
+
+def _layers(inside: Inside | None) -> list[tuple[str, str]]:
+    layers = inside.layers if inside is not None else ()
+    return [(text.NO_LAYER, ANY_LAYER), *((text.layer(layer), str(layer)) for layer in layers)]

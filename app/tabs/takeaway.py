@@ -1,0 +1,107 @@
+"""The panel of things to take away: recipe, weights, lines of code, a link. Knows nothing of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gradio as gr
+
+import atlas_engine as atlas
+from app import alerts, components, inside_cards, text
+from app.border import DEVICE, PRIVATE, told
+from app.handlers.choices import Choices, to_query
+from app.handlers.takeaway import command_lines, python_lines, save_recipe, save_weights
+from app.markup import heading, note
+from app.state import Kept
+
+__all__ = ["TakePanel", "take_panel"]
+
+
+@dataclass(frozen=True)
+class TakePanel:
+    """What is shown anew for every result: `show` gives the values of `outputs`, with files in a folder."""
+
+    outputs: list[Any]
+    show: Callable[[Kept | None, Path], list[Any]]
+    bring: gr.UploadButton
+
+
+def take_panel(
+    engine: atlas.Atlas, kept: gr.State, opening: Kept | None, *, bundled: bool, file: Path
+) -> TakePanel:
+    """Lay out the panel and wire what needs nothing but a result; `file` is the opening's recipe."""
+    with gr.Row():
+        with gr.Column(min_width=280):
+            components.html_area(
+                heading(text.RECIPE_HEADING, level=3) + note(text.RECIPE_HELP), name="recipe-lead"
+            )
+            with gr.Row(elem_classes="at-buttons"):
+                recipe = gr.DownloadButton(
+                    text.RECIPE_DOWNLOAD,
+                    value=str(file) if opening and file.is_file() else None,
+                    size="sm",
+                    visible=opening is not None,
+                    elem_id="recipe",
+                )
+                bring = gr.UploadButton(
+                    text.RECIPE_UPLOAD,
+                    file_types=[".safetensors"],
+                    size="sm",
+                    elem_id="bring",
+                    type="filepath",
+                )
+        with gr.Column(min_width=280):
+            components.html_area(
+                heading(text.WEIGHTS_HEADING, level=3) + note(text.WEIGHTS_HELP), name="weights-lead"
+            )
+            with gr.Row(elem_classes="at-buttons"):
+                make = gr.Button(text.WEIGHTS_MAKE, size="sm", elem_id="make-weights")
+                weights = gr.DownloadButton(
+                    text.WEIGHTS_DOWNLOAD, size="sm", visible=False, elem_id="weights"
+                )
+            alert = components.html_area(name="weights-alert")
+    lines = components.html_area(_lines(opening, bundled=bundled), name="lines")
+    make.click(
+        lambda result: _weights(engine, result),
+        [kept],
+        [alert, weights],
+        **PRIVATE,
+        **DEVICE,
+    )
+
+    def show(result: Kept | None, folder: Path) -> list[Any]:
+        file = gr.update(visible=False) if result is None else _download(save_recipe(result.recipe, folder))
+        return [file, gr.update(visible=False), _lines(result, bundled=bundled), alerts.NOTHING]
+
+    return TakePanel([recipe, weights, lines, alert], show, bring)
+
+
+def _weights(engine: atlas.Atlas, kept: Kept | None) -> Iterator[list[Any]]:
+    """The weights' file; Gradio keeps a copy, so ours goes when it has it."""
+    with TemporaryDirectory() as folder:
+        try:
+            if kept is None:
+                raise atlas.AtlasError(text.NOTHING_TO_TAKE)
+            path = save_weights(engine, kept.recipe, Path(folder))
+        except Exception as error:
+            yield [alerts.alert_html(told(error)), gr.update(visible=False)]
+        else:
+            yield [alerts.NOTHING, _download(path)]
+
+
+def _download(path: str) -> Any:  # noqa: ANN401 - Gradio's update
+    return gr.update(value=path, visible=True)
+
+
+def _lines(kept: Kept | None, *, bundled: bool) -> str:
+    if kept is None:
+        return note(text.NOTHING_TO_TAKE)
+    return (
+        inside_cards.code_html(text.CODE_HEADING, python_lines(kept, bundled=bundled))
+        + inside_cards.code_html(text.SHELL_HEADING, command_lines(kept))
+        + inside_cards.share_html(to_query(kept.recipe.classes, kept.choices or Choices()))
+    )

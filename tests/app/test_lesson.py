@@ -1,0 +1,127 @@
+"""What a visitor teaches: rows, samples and zips, and what is refused of them in plain words."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import atlas_engine as atlas
+from app.handlers.lesson import Lesson, Row, Sample, read_lesson, read_samples, unpack
+from app.limits import LIMITS
+
+TWO = (Row("otter", ("a.png",)), Row("seal", ("b.png",)))
+
+
+def refusal(rows, samples=()):
+    with pytest.raises(atlas.AtlasError) as caught:
+        Lesson(tuple(rows), tuple(samples))
+    return str(caught.value)
+
+
+def test_empty_rows_are_dropped_and_names_are_tidied():
+    lesson = Lesson((Row(" sea   lion ", ("a.png",)), Row("", ()), Row("otter", ("b.png",))))
+    assert lesson.classes == ("otter", "sea lion")
+
+
+def test_classes_and_pictures_have_the_order_of_a_folder_of_them():
+    lesson = Lesson((Row("b", ("x/img10.png", "y/img2.png")), Row("A", ("z.png",))))
+    assert lesson.rows == (Row("A", ("z.png",)), Row("b", ("y/img2.png", "x/img10.png")))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], "no class"),
+        ([Row("otter", ("a.png",))], "one class"),
+        ([Row("otter", ("a.png",)), Row("", ("b.png",))], "Class 2 has pictures but no name"),
+        ([Row("otter", ("a.png",)), Row("seal", ())], "Class 'seal' has no pictures"),
+        ([Row(f"c{n}", ("a.png",)) for n in range(LIMITS.rows + 1)], f"at most {LIMITS.rows}"),
+        ([Row("otter", ("a.png",) * LIMITS.lesson_images), Row("seal", ("b.png",))], "to learn from"),
+    ],
+)
+def test_a_lesson_that_cannot_be_learned_is_refused_with_the_remedy(rows, said):
+    assert said in refusal(rows)
+
+
+def test_too_many_samples_are_refused_with_both_numbers():
+    said = refusal(TWO, [Sample("a.png")] * (LIMITS.samples + 1))
+    assert str(LIMITS.samples + 1) in said
+    assert str(LIMITS.samples) in said
+
+
+def test_reading_tells_how_far_it_is_and_ends_with_all(lesson):
+    states = list(read_lesson(lesson))
+    seen = [state.seen for state in states]
+    assert seen[0] == 0
+    assert seen == sorted(seen)
+    last = states[-1]
+    assert last.seen == last.total == lesson.total
+    assert last.support.classes == lesson.classes
+    assert last.support.counts == (4, 4, 4)
+    assert [sample.truth for sample in last.samples] == [sample.truth for sample in lesson.samples]
+
+
+def test_a_bad_picture_is_left_out_by_name_and_the_rest_is_learned(lesson, tmp_path):
+    bad = tmp_path / "notes.jpg"
+    bad.write_text("only words")
+    first, *others = lesson.rows
+    *_, last = read_lesson(Lesson((Row(first.name, (*first.paths, str(bad))), *others)))
+    assert last.support.counts == (4, 4, 4)
+    assert len(last.left_out) == 1
+    assert last.left_out[0].startswith("notes.jpg:")
+
+
+def test_a_class_of_bad_pictures_only_is_refused_by_its_name_and_theirs(lesson, tmp_path):
+    (tmp_path / "empty.png").touch()
+    with pytest.raises(atlas.AtlasError, match=r"class 'ghost' has no pictures.*empty\.png"):
+        list(read_lesson(Lesson((*lesson.rows, Row("ghost", (str(tmp_path / "empty.png"),))))))
+
+
+def test_the_class_of_a_sample_counts_only_if_it_is_taught(draw):
+    samples = [Sample(draw("a.png"), "OTTER"), Sample(draw("b.png"), "walrus"), Sample(draw("c.png"))]
+    shown, refused = read_samples(samples, ("otter", "seal"))
+    assert [sample.truth for sample in shown] == ["otter", None, None]
+    assert refused == ()
+
+
+def test_a_zip_becomes_rows_of_files(archive, tmp_path):
+    rows = unpack(str(archive), tmp_path)
+    assert [row.name for row in rows] == ["blue", "dark green", "red"]
+    assert [len(row.paths) for row in rows] == [4, 4, 4]
+    assert all(Path(path).is_file() and tmp_path in Path(path).parents for row in rows for path in row.paths)
+
+
+def test_a_zip_that_climbs_out_leaves_nothing_outside(tmp_path, draw):
+    picture = Path(draw("ok.png")).read_bytes()
+    evil = tmp_path / "evil.zip"
+    with zipfile.ZipFile(evil, "w") as packed:
+        for name in ("otter/1.png", "seal/1.png", "../../escaped.png", "/rooted.png"):
+            packed.writestr(name, picture)
+    folder = tmp_path / "deep" / "deeper"
+    folder.mkdir(parents=True)
+    rows = unpack(str(evil), folder)
+    assert [row.name for row in rows] == ["otter", "seal"]
+    assert not list(tmp_path.rglob("escaped.png")) + list(tmp_path.rglob("rooted.png"))
+
+
+def test_a_zip_with_more_classes_than_rows_is_refused_with_the_numbers(tmp_path, draw):
+    picture = Path(draw("ok.png")).read_bytes()
+    with zipfile.ZipFile(tmp_path / "many.zip", "w") as packed:
+        for number in range(LIMITS.rows + 1):
+            packed.writestr(f"class{number}/1.png", picture)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(atlas.AtlasError, match=f"{LIMITS.rows + 1} classes.*at most {LIMITS.rows}"):
+        unpack(str(tmp_path / "many.zip"), tmp_path / "out")
+
+
+def test_a_zip_bomb_and_a_file_that_is_no_zip_are_refused_in_the_engines_words(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in ("a/1.png", "b/1.png"):
+            packed.writestr(name, b"\0" * (30 << 20))
+    (tmp_path / "words.zip").write_text("only words")
+    with pytest.raises(atlas.AtlasError, match=r"zip bomb|MiB"):
+        unpack(str(tmp_path / "bomb.zip"), tmp_path)
+    with pytest.raises(atlas.AtlasError, match=r"words\.zip: is not a zip"):
+        unpack(str(tmp_path / "words.zip"), tmp_path)
