@@ -68,8 +68,7 @@ def open(
 
 def shipped_bank(model: str) -> Path | None:
     """The bank file that ships for the model called so, if there is one."""
-    path = assets_folder() / "bank" / f"{model}.safetensors"
-    return path if path.is_file() else None
+    return {path.stem: path for path in (assets_folder() / "bank").glob("*.safetensors")}.get(model)
 
 
 def predict(images: Sequence[ImageSource], classes: Sequence[str], *, model: str = "bundled") -> Predictions:

@@ -107,7 +107,7 @@ def test_names_that_look_like_code_are_shown_as_words(visit, draw):
     page.on("dialog", lambda dialog: pytest.fail("a class name was run"))
     ask_about(page, draw("red.png"), words="\n".join(evil))
     wait_for_answers(page, 1)
-    assert set(page.locator(".at-label").all_inner_texts()) == set(evil)
+    assert set(page.locator(".at-card .at-label").all_inner_texts()) == set(evil)
 
 
 def test_a_picture_dropped_or_pasted_anywhere_joins_the_others(visit, draw):
