@@ -1,0 +1,319 @@
+"""Test-time adaptation, from pictures without labels to a result. Knows nothing of files, sessions or pages.
+
+    look      the pictures, and a few views of each, as far as the frozen part of the tower goes
+    preview   class centres found among zero-shot features, anchored to the class names: at once
+    learn     coefficients, by an objective without labels
+    check     what can be told without labels: the verdict
+
+`auto` takes as many of these steps as the pictures allow: a check that fails undoes its step, down to
+zero-shot. Without labels a check can find signs of harm, not prove a gain. Any other method does what it is
+told, and is undone only where it shows signs of collapse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from atlas_engine import runtime
+from atlas_engine.adapt.loop import Ending
+from atlas_engine.adapt.norms import NormSubject
+from atlas_engine.adapt.story import Story
+from atlas_engine.adapt.subject import LAM, ComposedSubject, Subject
+from atlas_engine.adapt.test_time import TestTimeConfig, Views, learn_unlabelled
+from atlas_engine.adapt.validate import ZERO_SHOT
+from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, varied, vitals_of
+from atlas_engine.adapt.watch import Stop
+from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.clip.backbone import Backbone
+from atlas_engine.compose.encoder import ComposedEncoder
+from atlas_engine.data.augment import STRONG, WEAK
+from atlas_engine.errors import ConfigError, unknown_name
+from atlas_engine.heads.anchored import anchored
+from atlas_engine.heads.base import text_logits
+from atlas_engine.heads.probe import Probe
+from atlas_engine.moving import Moving
+from atlas_engine.objectives.registry import find_objective
+from atlas_engine.recipe import Recipe
+from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
+
+__all__ = [
+    "AUTO",
+    "METHODS",
+    "NORMS",
+    "ZERO_SHOT",
+    "Method",
+    "NormsResult",
+    "PhotoScene",
+    "adapt_norms",
+    "adapt_test_time",
+    "find_test_method",
+]
+
+AUTO = "auto"
+CHUNK = 64
+ENOUGH = 50  # pictures from which `auto` learns coefficients as well
+LOOKING = 0.3  # share of a run's work that goes into looking, about
+
+
+class Method(NamedTuple):
+    """A way to adapt without labels: what moves the coefficients, and whether class centres move."""
+
+    objective: str | None
+    anchored: bool = False
+
+
+METHODS = MappingProxyType(
+    {
+        ZERO_SHOT: Method(None),
+        "anchored": Method(None, anchored=True),
+        "ufm": Method("ufm"),
+        "entropy": Method("entropy"),
+        "sar": Method("sar"),
+        "simclr": Method("simclr"),
+        "anchored+entropy": Method("entropy", anchored=True),
+    }
+)
+NORMS = ("ln-ufm", "ln-entropy", "ln-sar", "ln-simclr")
+"""Baselines: the same objectives over the norm layers. They are no recipes of coefficients."""
+
+PREVIEW, WANTED = "anchored", "anchored+entropy"
+"""What `auto` shows first, and what it keeps where its checks pass."""
+
+
+def find_test_method(name: str) -> Method:
+    """The method of that name, what `auto` wants for `auto`, or an error that says what to do."""
+    if name in NORMS:
+        raise ConfigError(
+            f"{name} tunes norm layers, which no recipe of coefficients can hold. Call test_time_norms for "
+            f"its answers, or choose '{name.removeprefix('ln-')}'."
+        )
+    if name != AUTO and name not in METHODS:
+        raise ConfigError(unknown_name("objective", name, (*METHODS, AUTO)))
+    return METHODS[WANTED if name == AUTO else name]
+
+
+@dataclass(frozen=True, eq=False)
+class PhotoScene:
+    """Who takes part: a model, a bank that was made for it, pictures, and the embeddings of class names.
+
+    There is no place for labels.
+    """
+
+    backbone: Backbone
+    bank: TaskVectorBank
+    squares: Tensor  # (N 3 S S) uint8, as the tower takes them
+    classes: tuple[str, ...]
+    text: Tensor  # (C D)
+    model_fingerprint: str
+
+
+@dataclass(frozen=True, eq=False)
+class NormsResult:
+    """What a baseline says of the pictures it was adapted to, and how it came about."""
+
+    logits: Tensor  # (N C) on the CPU
+    outcome: Outcome
+    reason: str
+    seconds: float
+
+
+def adapt_test_time(
+    scene: PhotoScene, *, method: str, config: TestTimeConfig, seed: int, stop: Stop
+) -> Generator[Step, None, AdaptResult]:
+    """Yield steps of every phase, then return the result."""
+    return (yield from _Adaptation(scene, method=method, config=config, seed=seed, stop=stop).run())
+
+
+def adapt_norms(
+    scene: PhotoScene, *, method: str, config: TestTimeConfig, seed: int, stop: Stop
+) -> Generator[Step, None, NormsResult]:
+    """The same objective over the norm layers of the same part of the tower: one of `NORMS`."""
+    if method not in NORMS:
+        raise ConfigError(unknown_name("baseline", method, NORMS))
+    work = _Adaptation(scene, method=method.removeprefix("ln-"), config=config, seed=seed, stop=stop)
+    return (yield from work.run_norms())
+
+
+class _Adaptation:
+    def __init__(
+        self, scene: PhotoScene, *, method: str, config: TestTimeConfig, seed: int, stop: Stop
+    ) -> None:
+        self.scene, self.name, self.method = scene, method, find_test_method(method)
+        self.config, self.seed, self.stop = config, seed, stop
+        self.moving = Moving(scene.backbone, scene.bank, share=config.share)
+        self.scale = scene.backbone.logit_scale
+        self.story = Story()
+
+    def run(self) -> Generator[Step, None, AdaptResult]:
+        yield self.story.mark("look", 0, 1, share=0.0)
+        clean = self.moving.activations(self.scene.squares.float() / 255)
+        features = self.moving.features(clean)
+        if self.name == ZERO_SHOT:
+            return self.ended(ZERO_SHOT)
+        reason = nothing_to_learn(features)
+        if self.name == AUTO:
+            reason = reason or doubtful(self.by_names(features))
+        if reason:
+            return self.ended(ZERO_SHOT, verdict=_kept_zero_shot(reason))
+        head = self.anchored(features)
+        if self.method.objective is None:
+            return self.ended(self.name, head)
+        if self.name == AUTO:
+            yield self.story.mark("preview", 0, 1, share=0.0, preview=self.recipe(PREVIEW, head))
+        if self.name == AUTO and (len(clean) < ENOUGH or not varied(self.by_names(features))):
+            return self.ended(PREVIEW, head, verdict=_adapted(PREVIEW, self.changed(features, head)))
+        return (yield from self.mixed(clean, features))
+
+    def mixed(self, clean: Tensor, features: Tensor) -> Generator[Step, None, AdaptResult]:
+        """Learn coefficients, and keep them if the checks pass: else what there was without."""
+        views = yield from self.look(clean)
+        encoder = ComposedEncoder(self.moving.tower, self.moving.composer())
+        ending = yield from self.learn(self.subject(encoder), views)
+        lam = ending.values[LAM][0]
+        before, after = self.vitals(encoder, torch.zeros_like(lam), views), self.vitals(encoder, lam, views)
+        reason = alarm(before, after) or (ending.reason.rstrip(".") if any(ending.collapsed) else "")
+        if reason and self.name == AUTO:
+            head = self.anchored(features)
+            verdict = _adapted(PREVIEW, self.changed(features, head), without=reason)
+            return self.ended(PREVIEW, head, ending=ending, verdict=verdict)
+        if reason:
+            return self.ended(ZERO_SHOT, ending=ending, verdict=_kept_zero_shot(reason))
+        with torch.no_grad():
+            moved = encoder.at(lam).features(clean)
+        if self.name != AUTO:
+            asked_for = self.anchored(moved) if self.method.anchored else None
+            return self.ended(self.name, asked_for, lam=lam, ending=ending)
+        head = self.anchored(moved)
+        verdict = _adapted(WANTED, self.changed(features, head, moved))
+        return self.ended(WANTED, head, lam=lam, ending=ending, verdict=verdict)
+
+    def run_norms(self) -> Generator[Step, None, NormsResult]:
+        views = yield from self.look(self.moving.activations(self.scene.squares.float() / 255))
+        subject = NormSubject(self.moving.tower, self.class_head(), logit_scale=self.class_scale())
+        ending = yield from self.learn(subject, views)
+        tower = NormSubject(self.moving.tower, self.scene.text, logit_scale=self.scale)
+        values = {name: value[0] for name, value in ending.values.items()}
+        with torch.no_grad():
+            logits = torch.cat([tower.logits(values, some) for some in torch.split(views.clean, CHUNK)])
+        return NormsResult(logits.cpu(), ending.outcome, ending.reason, self.story.seconds())
+
+    # ---- phases
+
+    def look(self, clean: Tensor) -> Generator[Step, None, Views]:
+        """Beside the pictures as they are, V weak and V strong views of each, as far as the cut."""
+        squares, draw, count = self.scene.squares, runtime.generator(self.seed), self.config.views
+        weak, strong = [], []
+        for index in range(count):
+            yield self.story.mark("look", index, count, share=LOOKING * index / count)
+            weak.append(self.moving.activations(WEAK(squares, draw)))
+            strong.append(self.moving.activations(STRONG(squares, draw)))
+        return Views(clean, torch.stack(weak), torch.stack(strong))
+
+    def learn(self, subject: Subject, views: Views) -> Generator[Step, None, Ending]:
+        assert self.method.objective is not None
+        steps = learn_unlabelled(
+            subject,
+            views,
+            objective=self.method.objective,
+            config=self.config,
+            trust=self.zero_shot if self.on_features else None,
+            seed=self.seed,
+            stop=self.stop,
+        )
+        return (yield from self.story.follow(steps, since=LOOKING))
+
+    # ---- what they are made of
+
+    @property
+    def on_features(self) -> bool:
+        return self.method.objective is not None and find_objective(self.method.objective).on_features
+
+    def class_head(self) -> Tensor:
+        """What turns features into what the objective wants: class scores, or the features themselves."""
+        return torch.eye(self.scene.text.shape[1]) if self.on_features else self.scene.text
+
+    def class_scale(self) -> float:
+        return 1.0 if self.on_features else self.scale
+
+    def subject(self, encoder: ComposedEncoder) -> ComposedSubject:
+        head = self.class_head().to(self.scene.text.device)
+        start = encoder.composer.initial()[None]
+        return ComposedSubject(encoder, head, logit_scale=self.class_scale(), start=start)
+
+    def by_names(self, features: Tensor) -> Tensor:
+        return text_logits(features, self.scene.text, logit_scale=self.scale)
+
+    def zero_shot(self, activations: Tensor) -> Tensor:
+        return self.by_names(self.moving.features(activations))
+
+    def anchored(self, features: Tensor) -> Probe:
+        return anchored(features, self.scene.text, logit_scale=self.scale)
+
+    def changed(self, features: Tensor, head: Probe, moved: Tensor | None = None) -> tuple[int, int]:
+        """How many of the pictures are answered otherwise than by zero-shot, and how many there are."""
+        answers = head.logits(features if moved is None else moved).argmax(dim=1)
+        return int((answers != self.by_names(features).argmax(dim=1)).sum()), len(features)
+
+    @torch.no_grad()
+    def vitals(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> Vitals:
+        composition = encoder.at(lam)
+
+        def logits(activations: Tensor) -> Tensor:
+            parts = [composition.features(some) for some in torch.split(activations, CHUNK)]
+            return self.by_names(torch.cat(parts))
+
+        return vitals_of(logits(views.clean), logits(views.weak[0]), logits(views.strong[0]))
+
+    def recipe(self, method: str, head: Probe | None = None, lam: Tensor | None = None) -> Recipe:
+        kind = "none" if head is None else "anchored"
+        return Recipe(
+            self.moving.coefficients(lam),
+            model=self.scene.backbone.name,
+            model_fingerprint=self.scene.model_fingerprint,
+            bank_fingerprint=self.scene.bank.fingerprint,
+            classes=self.scene.classes,
+            method=method,
+            config={**self.config.as_dict(), "head": kind},
+            seed=self.seed,
+            head={} if head is None else dict(head.tensors),
+        )
+
+    def ended(
+        self,
+        method: str,
+        head: Probe | None = None,
+        *,
+        lam: Tensor | None = None,
+        ending: Ending | None = None,
+        verdict: Verdict | None = None,
+    ) -> AdaptResult:
+        sentence = f"{method} was asked for; without labels nobody can measure whether it helps."
+        return AdaptResult(
+            recipe=self.recipe(method, head, lam),
+            outcome=ending.outcome if ending else Outcome.finished,
+            reason=ending.reason if ending else "there was nothing to learn step by step.",
+            history=self.story.history,
+            seconds=self.story.seconds(),
+            verdict=verdict or Verdict(method, helped=None, sentence=sentence),
+        )
+
+
+def _kept_zero_shot(reason: str) -> Verdict:
+    return Verdict(ZERO_SHOT, helped=False, sentence=f"Zero-shot was kept, because {reason}.")
+
+
+def _adapted(method: str, changed: tuple[int, int], *, without: str = "") -> Verdict:
+    """What `auto` says of a result that it keeps."""
+    undone = f" Coefficients were learned and undone, because {without}." if without else ""
+    return Verdict(
+        method,
+        helped=None,
+        sentence=f"Adapted to these pictures: {changed[0]} of {changed[1]} answers changed. Without labels "
+        f"nobody can measure whether that helps.{undone}",
+    )

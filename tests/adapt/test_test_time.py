@@ -1,0 +1,196 @@
+"""Batches without labels, norms as what is learned, and signs of life: on small real models."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import normalize
+
+from atlas_engine.adapt.loop import Request
+from atlas_engine.adapt.norms import NormSubject, norm_names
+from atlas_engine.adapt.subject import LAM, ComposedSubject
+from atlas_engine.adapt.test_time import TestTimeConfig, Unlabelled, Views, learn_unlabelled
+from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, varied, vitals_of
+from atlas_engine.objectives.trusted import UNTRUSTED, trusted_labels
+from atlas_engine.runtime import generator
+from tests.tiny import drain, tiny_clip, tiny_encoder, tiny_head, tiny_images
+
+CALM = Vitals(classes=4.0, confidence=0.5, agreement=0.8)
+
+
+def marked(count, classes=3, views=2):
+    """Pictures that are their own logits, each with its number in the last column of every view."""
+    rows = 4 * torch.randn(count, classes, generator=generator(count))
+    rows = torch.cat([rows, torch.arange(count)[:, None].float()], dim=1)
+    return Views(rows, rows.expand(views, -1, -1), rows.expand(views, -1, -1) + 0.25)
+
+
+def scores(images):
+    return images[:, :-1]
+
+
+def asked(source, steps, *, logits_fn=scores, of=None, seed=0):
+    draw = generator(seed)
+    return [source(Request(index, of or steps, 0, draw, logits_fn)) for index in range(steps)]
+
+
+def numbers(batch):
+    return batch.images[:, -1].long()
+
+
+def test_a_quarter_of_a_batch_is_trusted_and_carries_its_label():
+    views = marked(200)
+    wanted = trusted_labels(scores(views.clean))
+    for batch in asked(Unlabelled(views, size=32), 6):
+        trusted = batch.labels != UNTRUSTED
+        assert trusted.sum() == 8
+        assert torch.equal(batch.labels[trusted], wanted[numbers(batch)[trusted]])
+
+
+def test_the_others_come_in_turn_and_each_before_any_comes_again():
+    batches = asked(Unlabelled(marked(120), size=16), 10)  # twelve at a time
+    met = torch.cat([numbers(b)[b.labels == UNTRUSTED] for b in batches])
+    assert sorted(met.tolist()) == list(range(120))
+
+
+def test_whom_to_trust_is_asked_anew_every_epoch():
+    views, calls = marked(60), []
+
+    def turning(images):
+        calls.append(len(images))
+        return scores(images).roll(len(calls), dims=1)
+
+    batches = asked(Unlabelled(views, size=16), 10, logits_fn=turning)  # five of an epoch
+    assert calls == [60, 60]
+    for index, batch in enumerate(batches):
+        wanted = trusted_labels(scores(views.clean).roll(1 + index // 5, dims=1))
+        trusted = batch.labels != UNTRUSTED
+        assert trusted.sum() == 4
+        assert torch.equal(batch.labels[trusted], wanted[numbers(batch)[trusted]])
+
+
+def test_five_pictures_of_many_classes_trust_some_but_not_all():
+    """⌊5 / 10 / 10⌋ is 0: a slice of the last 0 would trust every picture."""
+    source = Unlabelled(marked(5, classes=10), size=32)
+    for batch in asked(source, 3):
+        assert len(batch) == 5
+        assert (batch.labels != UNTRUSTED).sum() == 1
+
+
+def test_one_picture_makes_a_batch_of_itself():
+    (batch,) = asked(Unlabelled(marked(1), size=32), 1)
+    assert len(batch) == 1
+    assert batch.labels.tolist() == [UNTRUSTED]
+
+
+def test_progress_rises_from_nothing_towards_one():
+    batches = asked(Unlabelled(marked(8), size=4), 5)
+    assert [round(b.progress, 2) for b in batches] == [0.0, 0.2, 0.4, 0.6, 0.8]
+
+
+def test_a_strong_view_belongs_to_the_picture_of_its_row():
+    for batch in asked(Unlabelled(marked(30), size=8), 3):
+        assert torch.equal(batch.strong, batch.images + 0.25)
+
+
+def tower_views(count=8):
+    images = tiny_images(count)
+    return Views(images, images[None], (images + 0.1)[None])
+
+
+def test_every_objective_moves_coefficients_and_stays_finite():
+    encoder, head = tiny_encoder(), tiny_head()
+    for objective in ("ufm", "entropy", "sar", "simclr"):
+        bare = objective == "simclr"
+        subject = ComposedSubject(
+            encoder,
+            torch.eye(16) if bare else head,
+            logit_scale=1.0 if bare else 8.0,
+            start=encoder.composer.initial()[None],
+        )
+        steps, ending = drain(
+            learn_unlabelled(
+                subject,
+                tower_views(),
+                objective=objective,
+                config=TestTimeConfig(steps=3, batch=8),
+                trust=(lambda images: images.flatten(1)[:, :4]) if bare else None,
+            )
+        )
+        assert len(steps) == 3, objective
+        assert ending.values[LAM].isfinite().all(), objective
+        assert ending.values[LAM].any(), objective
+
+
+def test_sar_gets_its_sharpness_and_its_reset():
+    """Answers that are sure from the start are a collapse to SAR, and what it did is undone."""
+    encoder = tiny_encoder()
+    subject = ComposedSubject(encoder, tiny_head(), logit_scale=20.0, start=encoder.composer.initial()[None])
+    _, ending = drain(
+        learn_unlabelled(subject, tower_views(), objective="sar", config=TestTimeConfig(steps=5, batch=8))
+    )
+    assert ending.collapsed == (True,)
+    assert not ending.values[LAM].any()
+
+
+def test_norm_layers_are_learned_and_the_tower_is_not_written_to():
+    for kind in ("vit", "resnet"):
+        tower = tiny_clip(kind).visual
+        before = {name: value.clone() for name, value in tower.state_dict().items()}
+        names = norm_names(tower)
+        assert names
+        assert all(before[name].ndim == 1 for name in names)
+        subject = NormSubject(tower, tiny_head(), logit_scale=20.0)
+        _, ending = drain(
+            learn_unlabelled(
+                subject, tower_views(), objective="entropy", config=TestTimeConfig(steps=2, batch=8)
+            )
+        )
+        assert set(ending.values) == set(names)
+        assert any(not torch.equal(ending.values[name][0], before[name]) for name in names)
+        assert all(torch.equal(value, before[name]) for name, value in tower.state_dict().items())
+        assert all(parameter.grad is None for parameter in tower.parameters())
+
+
+def test_norms_at_their_start_are_zero_shot():
+    tower, head, images = tiny_clip("vit").visual, tiny_head(), tiny_images()
+    subject = NormSubject(tower, head, logit_scale=20.0)
+    forward = subject.at({name: one.start for name, one in subject.learnables.items()})
+    wanted = 20.0 * normalize(tower(images), dim=-1) @ head.T
+    torch.testing.assert_close(forward.logits_fn(0)(images).detach(), wanted.detach())
+
+
+def test_vitals_of_sure_and_of_equal_answers():
+    sure = 50 * torch.eye(4)
+    told = vitals_of(sure, sure, sure)
+    assert (round(told.classes, 3), round(told.confidence, 3), told.agreement) == (4.0, 1.0, 1.0)
+    crowded = vitals_of(sure[:1].expand(4, -1), sure, sure.roll(1, dims=1))
+    assert (round(crowded.classes, 3), crowded.agreement) == (1.0, 0.0)
+
+
+def test_each_sign_of_collapse_raises_its_own_alarm():
+    assert alarm(CALM, CALM) == ""
+    assert "crowded into 1.0 classes" in alarm(CALM, Vitals(1.0, 0.5, 0.8))
+    assert "sure of everything" in alarm(CALM, Vitals(4.0, 0.99, 0.8))
+    assert "agreed less often" in alarm(CALM, Vitals(4.0, 0.5, 0.5))
+    assert "no longer numbers" in alarm(CALM, Vitals(float("nan"), 0.5, 0.8))
+
+
+def test_pictures_that_tell_nothing_of_each_other_are_found_out():
+    one = normalize(torch.ones(1, 8), dim=1)
+    assert "one picture alone" in nothing_to_learn(one)
+    assert "all 5 pictures look the same" in nothing_to_learn(one.expand(5, -1))
+    assert nothing_to_learn(torch.cat([one, normalize(torch.arange(8.0)[None], dim=1)])) == ""
+
+
+def test_answers_that_pictures_do_not_decide_are_not_built_on():
+    sure = 50 * torch.eye(4).repeat(5, 1)
+    assert doubtful(sure) == ""
+    assert "hardly tell" in doubtful(0.01 * sure)
+    assert "hardly tell" in doubtful(sure[:1].expand(20, -1)), "one answer for all, however sure"
+    assert "5 pictures are too few" in doubtful(sure[:5])
+
+
+def test_answers_of_few_classes_are_not_varied():
+    sure = 50 * torch.eye(4)
+    assert varied(sure)
+    assert not varied(sure[:2].repeat(2, 1))

@@ -1,0 +1,239 @@
+"""Test-time adaptation from pictures without labels to a recipe, on a small real model and bank."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import groupby
+
+import numpy as np
+import pytest
+import torch
+
+from atlas_engine import test_timing
+from atlas_engine.adapt.test_time import TestTimeConfig
+from atlas_engine.adapt.vitals import LEAST
+from atlas_engine.data.picture import Picture
+from atlas_engine.errors import ConfigError, SupportError
+from atlas_engine.recipe import Recipe
+from atlas_engine.result import Outcome
+from atlas_engine.streaming import StreamConfig
+from atlas_engine.test_timing import METHODS, NORMS, PhotoScene
+from tests.donors import engine_with_donors
+from tests.drawn import COLOURS, square
+
+CLASSES = ["red", "blue", "dark green"]
+CONFIG = TestTimeConfig(steps=3, batch=8, views=1)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    return engine_with_donors(tmp_path_factory.mktemp("donors"))
+
+
+@pytest.fixture(scope="module")
+def roll():
+    """Twelve pictures of three colours."""
+    colours = [COLOURS[name] for name in ("red", "blue", "dark_green")]
+    return [Picture(f"{i}.png", square(colours[i % 3], seed=i, side=40)) for i in range(12)]
+
+
+@pytest.fixture
+def sure(monkeypatch):
+    """A random model knows nothing, and `auto` would see that: let it be believed."""
+    monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.VARIED", 0.0)
+    monkeypatch.setattr(test_timing, "ENOUGH", 10)
+
+
+def answers(engine, result, roll):
+    return engine.logits(result.recipe, engine.unlabelled(roll, CLASSES).squares)
+
+
+def zero_shot(engine, roll):
+    return engine.backbone.logit_scale * engine.features(roll) @ engine.head(CLASSES).T
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "zero-shot"])
+def test_a_saved_recipe_of_any_method_gives_the_same_logits(method, engine, roll, tmp_path):
+    result = engine.test_time(roll, CLASSES, objective=method, config=CONFIG).result()
+    if not result.fell_back:
+        assert result.recipe.method == result.verdict.kept == method
+        assert not torch.allclose(answers(engine, result, roll), zero_shot(engine, roll), atol=1e-4)
+    result.save(tmp_path / "r.atlas.safetensors")
+    again = engine.logits(
+        Recipe.load(tmp_path / "r.atlas.safetensors"), engine.unlabelled(roll, CLASSES).squares
+    )
+    assert torch.equal(answers(engine, result, roll), again)
+    assert again.isfinite().all()
+
+
+def test_zero_shot_is_zero_shot(engine, roll):
+    result = engine.test_time(roll, CLASSES, objective="zero-shot").result()
+    torch.testing.assert_close(answers(engine, result, roll), zero_shot(engine, roll), atol=1e-4, rtol=1e-4)
+
+
+def test_the_same_seed_gives_the_same_coefficients_and_another_seed_others(engine, roll):
+    first, again, other = (
+        engine.test_time(roll, CLASSES, objective="entropy", config=CONFIG, seed=seed).result().coefficients
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(first.values, again.values)
+    assert not torch.equal(first.values, other.values)
+
+
+@pytest.mark.usefixtures("sure")
+def test_auto_tells_a_preview_then_steps_then_what_it_kept(engine, roll):
+    run = engine.test_time(roll, CLASSES, config=CONFIG)
+    steps = list(run)
+    phases = [phase for phase, _ in groupby(step.phase for step in steps)]
+    assert phases == ["look", "preview", "look", "learn"]
+    (preview,) = [step.preview for step in steps if step.preview is not None]
+    assert preview.method == "anchored"
+    shares = [step.share for step in steps]
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+    result = run.result()
+    assert result.verdict.kept in ("anchored", "anchored+entropy")
+    assert "answers changed" in result.verdict.sentence
+    assert result.estimates == ()
+
+
+@pytest.mark.usefixtures("sure")
+def test_auto_learns_no_coefficients_where_most_classes_are_absent(engine, roll, monkeypatch):
+    monkeypatch.setattr("atlas_engine.adapt.vitals.VARIED", 1.1)
+    result = engine.test_time(roll, CLASSES, config=CONFIG).result()
+    assert result.verdict.kept == "anchored"
+    assert result.history == ()
+
+
+@pytest.mark.usefixtures("sure")
+def test_auto_goes_back_to_the_preview_where_learning_raised_an_alarm(engine, roll, monkeypatch):
+    monkeypatch.setattr("atlas_engine.adapt.vitals.FEWER", 1e6)
+    result = engine.test_time(roll, CLASSES, config=CONFIG).result()
+    assert result.verdict.kept == "anchored"
+    assert "undone, because its answers crowded" in result.verdict.sentence
+    assert not result.coefficients.values.any()
+
+
+def test_a_method_that_was_asked_for_goes_back_to_zero_shot_where_it_collapsed(engine, roll, monkeypatch):
+    monkeypatch.setattr("atlas_engine.adapt.vitals.FEWER", 1e6)
+    result = engine.test_time(roll, CLASSES, objective="entropy", config=CONFIG).result()
+    assert result.fell_back
+    assert "because its answers crowded" in result.verdict.sentence
+    torch.testing.assert_close(answers(engine, result, roll), zero_shot(engine, roll), atol=1e-4, rtol=1e-4)
+
+
+def blank(value, name="blank.png"):
+    return Picture(name, np.full((32, 32, 3), value, dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("pictures", "told"),
+    [
+        ([blank(9)], "one picture alone"),
+        ([blank(9)] * 20, "all 20 pictures look the same"),
+        ([blank(9, f"{i}.png") for i in range(5)], "all 5 pictures look the same"),
+        (
+            [Picture(f"{i}", square((i * 9, 40, 90), seed=i, side=32)) for i in range(5)],
+            "5 pictures are too few",
+        ),
+    ],
+)
+def test_pictures_that_teach_nothing_leave_zero_shot_with_a_reason(pictures, told, engine):
+    result = engine.test_time(pictures, CLASSES, config=CONFIG).result()
+    assert result.fell_back
+    assert result.verdict.helped is False
+    assert told in result.verdict.sentence
+    logits = answers(engine, result, pictures)
+    assert logits.isfinite().all()
+    torch.testing.assert_close(logits, zero_shot(engine, pictures), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["anchored", "ufm", "entropy", "sar", "simclr", "anchored+entropy"])
+@pytest.mark.parametrize("count", [2, 5])
+def test_a_handful_of_blank_and_other_pictures_never_makes_nan(method, count, engine, roll):
+    mixed = [blank(0), *roll[: count - 1]]
+    result = engine.test_time(mixed, CLASSES, objective=method, config=CONFIG).result()
+    assert answers(engine, result, mixed).isfinite().all()
+
+
+def test_bad_words_are_refused_in_one_sentence(engine, roll):
+    with pytest.raises(SupportError, match="got no images"):
+        engine.test_time([], CLASSES).result()
+    with pytest.raises(SupportError, match="at least 2"):
+        engine.test_time(roll, ["red"]).result()
+    with pytest.raises(ConfigError, match="entropy"):
+        engine.test_time(roll, CLASSES, objective="entropi")
+    with pytest.raises(ConfigError, match="test_time_norms"):
+        engine.test_time(roll, CLASSES, objective="ln-ufm")
+    with pytest.raises(ConfigError, match="ln-ufm"):
+        engine.test_time_norms(roll, CLASSES, method="ln-ufn").result()
+
+
+def test_nothing_that_learns_has_a_place_for_labels(engine, roll):
+    """Names of files are all that could tell a class, and they change nothing."""
+    fields = set(PhotoScene.__dataclass_fields__)
+    assert fields == {"backbone", "bank", "squares", "classes", "text", "model_fingerprint"}
+    assert "labels" not in inspect.signature(engine.test_time).parameters
+    renamed = [Picture(f"red/{i}.png", one.pixels) for i, one in enumerate(roll)]
+    one, other = (
+        engine.test_time(some, CLASSES, objective="ufm", config=CONFIG).result().recipe
+        for some in (roll, renamed)
+    )
+    assert one == other
+
+
+def test_a_cancelled_run_keeps_what_it_has(engine, roll):
+    run = engine.test_time(roll, CLASSES, objective="entropy", config=TestTimeConfig(steps=50, batch=8))
+    for step in run:
+        if step.phase == "learn" and step.index == 1:
+            run.cancel()
+    result = run.result()
+    assert result.outcome is Outcome.cancelled
+    assert len(result.history) == 2
+    assert result.coefficients.values.any() or result.fell_back
+
+
+@pytest.mark.parametrize("method", NORMS)
+def test_the_baselines_answer_and_leave_the_model_alone(method, engine, roll):
+    before = zero_shot(engine, roll)
+    answer = engine.test_time_norms(roll, CLASSES, method=method, config=CONFIG).result()
+    assert answer.logits.shape == (len(roll), len(CLASSES))
+    assert answer.logits.isfinite().all()
+    assert torch.equal(zero_shot(engine, roll), before)
+
+
+def test_a_stream_begins_as_zero_shot_and_a_reset_takes_it_back(engine, roll, monkeypatch):
+    monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
+    stream = engine.stream(CLASSES)
+    plain = engine.predict(roll, CLASSES).probs
+    told = torch.cat([stream.answer(one).probs for one in roll])
+    assert torch.allclose(told[: LEAST - 1], plain[: LEAST - 1], atol=1e-5)
+    assert not torch.allclose(told[-1], plain[-1], atol=1e-5)
+    assert stream.seen == len(roll)
+    stream.reset()
+    assert stream.seen == 0
+    assert torch.allclose(stream.answer(roll[-1]).probs, plain[-1:], atol=1e-5)
+
+
+def test_a_stream_becomes_a_recipe_that_answers_as_it_does(engine, roll, monkeypatch):
+    monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
+    stream = engine.stream(CLASSES)
+    assert stream.recipe().method == "zero-shot"
+    told = [stream.answer(one) for one in roll][-1]
+    recipe = stream.recipe()
+    assert recipe.method == "anchored"
+    again = engine.compare(roll[-1:], recipe).adapted
+    assert torch.allclose(told.probs, again.probs, atol=1e-4)
+
+
+def test_a_stream_remembers_no_more_than_it_is_allowed(engine, roll, monkeypatch):
+    monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
+    short = engine.stream(CLASSES, config=StreamConfig(recent=9))
+    for one in roll:
+        short.answer(one)
+    fresh = engine.stream(CLASSES)
+    for one in roll[-9:]:
+        fresh.answer(one)
+    assert torch.allclose(short.recipe().head["weight"], fresh.recipe().head["weight"], atol=1e-5)
+    assert short.seen == 12
