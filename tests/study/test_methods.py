@@ -17,9 +17,19 @@ from atlas_engine.study.methods import METHODS, Solver, find_method
 from atlas_engine.study.tasks import accuracy, draw_problem, shown_shots
 from tests.study.drawn_tasks import QUICK
 
-ALONE = ("tip", "tip-f", "lpp", "linear-probe", "text-probe")
+ALONE = ("tip", "tip-f", "lpp")
 TRAINED = ("finetune", "lora")
-MIXING = ("atlas-iso", "atlas", "atlas+tip", "atlas+lpp", "atlas+text-probe", "auto")
+MIXING = (
+    "linear-probe",
+    "text-probe",
+    "slope+text-probe",
+    "atlas-iso",
+    "atlas",
+    "atlas+tip",
+    "atlas+lpp",
+    "atlas+text-probe",
+    "auto",
+)
 BUDGET = FewShotConfig(steps=6, batch=4)
 
 

@@ -1,0 +1,110 @@
+"""`atlas adapt negate|add` and `atlas eval negate|add`, as a person runs them, on a small model and bank."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from atlas_engine.atlas import Atlas
+from atlas_engine.bank.store import save_bank
+from atlas_engine.cli import main
+from atlas_engine.recipe import Recipe
+from tests.drawn import write_pictures
+from tests.engines import tiny_engine
+from tests.tiny import tiny_bank
+
+QUICK = ("--steps", "2", "--batch", "4", "--views", "1", "--grid", "0.5")
+BRIEF = ("--seeds", "1", "--learn", "4", "--max-test", "6", "--steps", "1")
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    root = tmp_path_factory.mktemp("arithmetic")
+    write_pictures(root / "task0", {"red": 8, "blue": 8})
+    write_pictures(root / "task1", {"dark_green": 8, "grey": 8})
+    write_pictures(root / "control", {"grey": 8, "red": 8})
+    save_bank(tiny_bank(tiny_engine().backbone.visual, size=0.5), root / "bank.safetensors")
+    return root
+
+
+@pytest.fixture
+def atlas(places, monkeypatch, capsys):
+    """Run a command; every model that is opened is the small one."""
+    monkeypatch.setattr(
+        "atlas_engine.atlas.open", lambda _model, *, bank: Atlas(tiny_engine().backbone, bank_path=bank)
+    )
+
+    def run(*words):
+        code = main([*map(str, words), "--bank", str(places / "bank.safetensors")])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+def test_forgetting_writes_a_recipe_with_both_accuracies(atlas, places, tmp_path):
+    recipe = tmp_path / "r.atlas.safetensors"
+    parts = ("--target", places / "task0", "--control", places / "control")
+    code, told, _ = atlas("adapt", "negate", *parts, "-o", recipe, *QUICK, "--json")
+    assert code == 0
+    facts = json.loads(told)
+    assert facts["sentence"]
+    assert {row["method"] for row in facts["estimates"]} >= {"zero-shot, target", "atlas, control"}
+    config = Recipe.load(recipe).config
+    assert config["vector"] == "task0", "found by the folder's name"
+    assert {"target_before", "target_after", "control_before", "control_after"} <= set(config)
+
+
+def test_adding_prints_every_task_and_writes_a_recipe(atlas, places, tmp_path):
+    recipe = tmp_path / "r.atlas.safetensors"
+    code, told, _ = atlas("adapt", "add", places / "task0", places / "task1", "-o", recipe, *QUICK)
+    assert code == 0
+    assert "own vector, task1" in told
+    assert f"recipe: {recipe}" in told
+    assert Recipe.load(recipe).coefficients.tasks == ("task0", "task1")
+
+
+def test_ways_to_forget_are_compared_and_nothing_is_measured_twice(atlas, places, tmp_path):
+    out = tmp_path / "n.json"
+    words = ("eval", "negate", places / "task0", "--control", places / "control", *BRIEF)
+    code, told, said = atlas(*words, "--json", out, "--markdown", tmp_path / "n.md")
+    assert code == 0
+    assert "Forgetting: accuracy in %" in told
+    assert "95% of its zero-shot accuracy is to stay" in told
+    assert "is not known" in said, "a random vector does not say what it was made from"
+    rows = json.loads(out.read_text())
+    assert [row["method"] for row in rows] == ["scalar", "atlas", "atlas-bank"]
+    assert (tmp_path / "n.md").read_text().startswith("**Forgetting")
+    kept = out.with_name("n.json.rows").read_text()
+    assert atlas(*words, "--json", out)[1] == told
+    assert out.with_name("n.json.rows").read_text() == kept
+
+
+def test_ways_to_add_are_compared_on_every_task(atlas, places, tmp_path):
+    out = tmp_path / "a.json"
+    words = ("--methods", "zero-shot,uniform,ties", *BRIEF)
+    folders = (places / "task0", places / "task1")
+    code, told, _ = atlas("eval", "add", *folders, *words, "--json", out, "--figure", tmp_path / "a.svg")
+    assert code == 0
+    assert "One model for 2 tasks" in told
+    assert {(row["dataset"], row["method"]) for row in json.loads(out.read_text())} == {
+        (task, method) for task in ("task0", "task1") for method in ("zero-shot", "uniform", "ties")
+    }
+    assert (tmp_path / "a.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("eval", "add", "task0"), "at least 2 tasks"),
+        (("eval", "add", "task0", "control"), "no vector for control"),
+        (("eval", "negate", "task0", "--control", "nowhere"), "no such folder"),
+        (("adapt", "add", "task0", "task1", "--method", "unifrom"), "Did you mean"),
+    ],
+)
+def test_bad_words_are_one_sentence(words, told, atlas, places):
+    paths = [places / word if word in ("task0", "task1", "control", "nowhere") else word for word in words]
+    code, _, said = atlas(*paths)
+    assert code in (1, 2)
+    assert told in said
