@@ -8,6 +8,7 @@ import sys
 import atlas_engine as atlas
 from app import text
 from app.model import open_engine
+from app.tools import wants_mcp
 from app.ui import build, launch
 
 
@@ -15,20 +16,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Serve until interrupted; 1 when there is no model to serve, or no port to serve it on."""
     wanted = _parser().parse_args(arguments)
     try:
-        opened = open_engine(wanted.model, bank=wanted.bank)
+        opened = open_engine(wanted.model, bank=wanted.bank, tell=_say)
     except atlas.AtlasError as error:
-        print(error, file=sys.stderr)
+        _say(str(error))
         return 1
     if opened.reason:
-        print(opened.reason, file=sys.stderr)
+        _say(opened.reason)
     with opened.engine:
         page = build(opened)
         try:
-            address = launch(page, host=wanted.host, port=wanted.port)
+            mcp = wants_mcp(wanted.mcp, tell=_say)
+            address = launch(page, host=wanted.host, port=wanted.port, mcp=mcp)
         except OSError:  # the only word Gradio has for it
-            print(text.no_port(wanted.port), file=sys.stderr)
+            _say(text.no_port(wanted.port))
             return 1
-        print(text.address(address), file=sys.stderr, flush=True)
+        _say(text.address(address))
         page.block_thread()
     return 0
 
@@ -46,7 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", help="model to serve (ATLAS_MODEL, else the bundled one)")
     parser.add_argument("--bank", help="bank of task vectors (ATLAS_BANK, else the model's own)")
+    parser.add_argument("--mcp", action="store_true", help="serve the endpoints as MCP tools too (ATLAS_MCP)")
     return parser
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,12 @@ import logging
 import traceback
 from typing import Any
 
+from gradio.context import LocalContext
+
 import atlas_engine as atlas
 from app import text
 
-__all__ = ["DEVICE", "PRIVATE", "QUICK", "told"]
+__all__ = ["DEVICE", "PRIVATE", "QUICK", "told", "visitor"]
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
 """Every event that computes shares this lane: one at a time on the device, whatever it is for."""
@@ -24,6 +26,11 @@ QUICK: dict[str, Any] = {"queue": False, "show_progress": "hidden", **PRIVATE}
 """Events that only move things about on the page."""
 
 _log = logging.getLogger(__name__)
+
+
+def visitor() -> str | None:
+    """The session whose event this is; None outside of any."""
+    return getattr(LocalContext.request.get(None), "session_hash", None)
 
 
 def told(error: Exception) -> str:

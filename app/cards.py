@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from app import text
+from app import roll_text, text
 from app.examples import Example, LessonExample
 from app.handlers.ask import Answer, Asked
 from app.limits import LIMITS
@@ -20,7 +20,9 @@ __all__ = [
     "examples_html",
     "footnote_html",
     "header_html",
+    "jump_html",
     "lessons_html",
+    "rolls_html",
     "status_html",
 ]
 
@@ -28,6 +30,11 @@ __all__ = [
 def header_html() -> str:
     """The title and the one sentence under it."""
     return f"<header class='at-header'><h1>{escape(text.TITLE)}</h1><p>{escape(text.LEAD)}</p></header>"
+
+
+def jump_html(place: str) -> str:
+    """A link to another part of the page, for a phone, where it is far below."""
+    return f"<p class='at-link'><a href='#{place}'>{escape(text.JUMP)}</a></p>"
 
 
 def footnote_html() -> str:
@@ -66,6 +73,15 @@ def lessons_html(lessons: Iterable[LessonExample]) -> str:
         label = text.lesson_label(one.title, tuple(row.name for row in rows))
         buttons.append(_button(place, one.title, [row.paths[0] for row in rows[:4]], label))
     return _button_row(text.LESSONS_HEADING, buttons)
+
+
+def rolls_html(lessons: Iterable[LessonExample]) -> str:
+    """The same pictures as photos without labels, to be filled in."""
+    buttons = []
+    for place, one in enumerate(lessons):
+        label = roll_text.example_label(one.title, one.lesson.classes)
+        buttons.append(_button(place, one.title, [photo.path for photo in one.lesson.samples[:4]], label))
+    return _button_row(roll_text.EXAMPLES_HEADING, buttons)
 
 
 def _card(answer: Answer) -> str:

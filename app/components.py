@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import gradio as gr
 
-from app import text
+from app import roll_text, text
 
 __all__ = [
     "ask_buttons",
@@ -15,6 +15,7 @@ __all__ = [
     "drop_zone",
     "example_row",
     "html_area",
+    "roll_zone",
     "run_buttons",
     "sample_zone",
 ]
@@ -36,12 +37,17 @@ def drop_zone() -> gr.Gallery:
 def class_pictures(paths: list[str], place: int) -> gr.Gallery:
     """Pictures of one class."""
     label = f"{text.ROW_PICTURES}: {text.class_label(place)}"
-    return _pictures(label, name=f"pictures-{place}", columns=5, height=112, paths=paths)
+    return _pictures(label, name=f"pictures-{place}", columns=4, height=116, paths=paths)
 
 
 def sample_zone(samples: list[tuple[str, str | None]]) -> gr.Gallery:
     """Pictures to try a result on; a caption tells a picture's class."""
-    return _pictures(text.SAMPLES_LABEL, name="samples", columns=5, height=190, paths=samples)
+    return _pictures(text.SAMPLES_LABEL, name="samples", columns=5, height=216, paths=samples)
+
+
+def roll_zone() -> gr.Gallery:
+    """Photos without labels; a caption may tell a photo's class, to count what is right afterwards."""
+    return _pictures(roll_text.PHOTOS_LABEL, name="roll", columns=5, height=300)
 
 
 def _pictures(
@@ -65,7 +71,7 @@ def _pictures(
     )
 
 
-def class_box() -> gr.Textbox:
+def class_box(*, name: str = "classes") -> gr.Textbox:
     """Class names, one or more lines of them."""
     return gr.Textbox(
         label=text.CLASSES_LABEL,
@@ -73,7 +79,7 @@ def class_box() -> gr.Textbox:
         placeholder=text.CLASSES_PLACEHOLDER,
         lines=2,
         max_lines=6,
-        elem_id="classes",
+        elem_id=name,
     )
 
 

@@ -1,8 +1,8 @@
-// Pictures may be dropped or pasted anywhere on the page. They go to the drop zone in sight: on the first tab the
-// pictures to try, on the second the pictures to ask about. Gradio's own drop zones handle what falls on them, and
-// mark that event as taken.
+// Pictures may be dropped or pasted anywhere on the page. They go to the drop zone in sight: pictures
+// to try, photos without labels, or pictures to ask about. Gradio's own drop zones handle what falls on them, and mark
+// that event as taken.
 () => {
-  const zones = ["#samples", "#images"];
+  const zones = ["#samples", "#roll", "#images"];
   const input = () =>
     zones
       .map((zone) => document.querySelector(zone))

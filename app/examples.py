@@ -56,6 +56,13 @@ class LessonExample:
         ]
         return Lesson(tuple(rows), tuple(samples))
 
+    @property
+    def photos(self) -> tuple[Sample, ...]:
+        """All its pictures as photos without labels; the class of each is there to count afterwards."""
+        lesson = self.lesson
+        taught = tuple(Sample(path, row.name) for row in lesson.rows for path in row.paths)
+        return (*taught, *lesson.samples)
+
 
 def _folders(parent: Path) -> list[Path]:
     return sorted(path for path in parent.iterdir() if path.is_dir())

@@ -10,7 +10,7 @@ from app.handlers.inside import Donor
 from app.markup import as_table, heading, note
 from atlas_engine.views.figures import PHONE, Grid, heat_map
 
-__all__ = ["code_html", "donors_html", "map_html", "share_html"]
+__all__ = ["bank_html", "code_html", "donors_html", "map_html", "share_html"]
 
 DESK = 800  # pixels: the column that the map stands in
 MOST = 10  # donors listed
@@ -27,13 +27,15 @@ def map_html(grid: Grid) -> str:
 
 def donors_html(donors: Sequence[Donor]) -> str:
     """The donors that move the model most: how much, and what they were trained on."""
-    head = "".join(f"<th scope='col'>{escape(column)}</th>" for column in text.DONORS_COLUMNS)
     rows = "".join(_donor(one) for one in donors[:MOST])
-    return (
-        f"{heading(text.DONORS_HEADING, level=3)}<div class='at-scroll' tabindex='0' role='region' "
-        f"aria-label='{escape(text.DONORS_HEADING)}'>"
-        f"<table class='at-table'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+    return heading(text.DONORS_HEADING, level=3) + _table(text.DONORS_HEADING, text.DONORS_COLUMNS, rows)
+
+
+def bank_html(donors: Sequence[Donor], alike: Grid) -> str:
+    """Every donor with what it was trained on, and the map of how alike they are."""
+    rows = "".join(f"<tr>{_name(one)}{_origin(one)}</tr>" for one in donors)
+    lead = note(text.bank_lead(len(donors)))
+    return f"{lead}{_table(text.BANK_HEADING, text.BANK_COLUMNS, rows)}{map_html(alike)}"
 
 
 def code_html(title: str, lines: str) -> str:
@@ -52,9 +54,25 @@ def share_html(query: str) -> str:
 
 def _donor(one: Donor) -> str:
     bar = f"<span class='at-bar' aria-hidden='true'><span style='width:{one.share:.1%}'></span></span>"
+    share = f"<td class='at-share'>{escape(text.percent(one.share))}{bar}</td>"
+    return f"<tr>{_name(one)}{share}{_origin(one)}</tr>"
+
+
+def _name(one: Donor) -> str:
+    return f"<th scope='row'>{escape(one.name)}</th>"
+
+
+def _origin(one: Donor) -> str:
     return (
-        f"<tr><th scope='row'>{escape(one.name)}</th>"
-        f"<td class='at-share'>{escape(text.percent(one.share))}{bar}</td>"
         f"<td>{escape(text.donor_data(one.dataset, one.classes, one.images))}</td>"
-        f"<td>{escape(text.donor_accuracy(one.before, one.after))}</td></tr>"
+        f"<td>{escape(text.donor_accuracy(one.before, one.after))}</td>"
+    )
+
+
+def _table(title: str, columns: Sequence[str], rows: str) -> str:
+    """A table that can be scrolled sideways, with the keyboard too."""
+    head = "".join(f"<th scope='col'>{escape(column)}</th>" for column in columns)
+    return (
+        f"<div class='at-scroll' tabindex='0' role='region' aria-label='{escape(title)}'>"
+        f"<table class='at-table'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 __all__ = ["LIMITS", "Limits"]
@@ -16,6 +17,7 @@ class Limits:
     rows: int = 12  # classes that can be taught at once
     lesson_images: int = 120  # pictures to learn from, all classes together
     samples: int = 24  # pictures to try it on; they stay in memory with the visitor's session
+    roll: int = 100  # photos without labels; kept as small as the model sees them, about 0.15 MB each
     turned: int = 4  # donors with a slider
     steps: int = 200
     run_seconds: float = 180.0  # a run that takes longer is stopped, and keeps what it has
@@ -23,6 +25,7 @@ class Limits:
     zip_files: int = 1000
     zip_megabytes: int = 100  # unpacked
     request_bytes: int = 1 << 20  # of what is not an upload: class names and file references
+    mcp_bytes: int = 8 << 20  # the same where programs send pictures inside of requests (ATLAS_MCP)
     waiting: int = 32  # visitors in the queue; the next one is told that it is full
     sessions: int = 100  # each may hold `samples` pictures of about 0.7 MB
     sweep_seconds: int = 600
@@ -36,4 +39,6 @@ class Limits:
         return (self.sweep_seconds + self.keep_seconds) // 60
 
 
-LIMITS = Limits()
+ZERO_GPU = Limits(run_seconds=45.0)  # a visitor without an account has two minutes of it a day
+
+LIMITS = ZERO_GPU if os.environ.get("SPACES_ZERO_GPU") else Limits()

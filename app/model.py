@@ -1,15 +1,21 @@
-"""The engine that answers, opened once before the page is served. Knows nothing of Gradio."""
+"""The engine that the server starts with, opened before the page is served. Knows nothing of Gradio."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import atlas_engine as atlas
+from app import model_text as text
 
 __all__ = ["BUNDLED", "Opened", "open_engine"]
 
 BUNDLED = "bundled"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -19,18 +25,41 @@ class Opened:
     engine: atlas.Atlas
     reason: str | None = None
     own_bank: bool = True  # the one that ships with the model
+    name: str = BUNDLED
 
 
-def open_engine(model: str | None = None, *, bank: str | None = None) -> Opened:
+def open_engine(
+    model: str | None = None,
+    *,
+    bank: str | None = None,
+    device: str | None = None,
+    tell: Callable[[str], object] = _log.info,
+) -> Opened:
     """The chosen model (`model`, else ATLAS_MODEL), or the bundled one and why it is not the chosen one.
 
-    `bank` (else ATLAS_BANK) is a bank file for that model; without one it is the model's own.
+    `bank` (else ATLAS_BANK) is a bank file for that model; without one it is the model's own, built from
+    public checkpoints where there are some. `tell` hears how far that is.
     """
     chosen = model or os.environ.get("ATLAS_MODEL") or BUNDLED
     donors = bank or os.environ.get("ATLAS_BANK") or None
+    shipped = chosen == BUNDLED and donors is None
     try:
-        return Opened(atlas.open(chosen, bank=donors), own_bank=chosen == BUNDLED and donors is None)
+        for step in atlas.prepare(chosen, bank=donors, device=device):
+            if step.phase == "bank":
+                tell(text.building(step.index, step.of, step.vector))
     except atlas.AtlasError as error:
-        if chosen == BUNDLED:
+        if shipped:
             raise
-        return Opened(atlas.open(BUNDLED), reason=str(error))
+        return Opened(atlas.open(BUNDLED, device=device), reason=str(error))
+    assert step.engine is not None  # the last step of a preparation has it
+    return Opened(step.engine, own_bank=shipped, name=_shown(chosen))
+
+
+def _shown(model: str) -> str:
+    """A model's name without the folder of its file, which is nobody's business.
+
+    >>> _shown("ViT-B-32@weights/mine.pt")
+    'ViT-B-32@mine.pt'
+    """
+    arch, at, path = model.partition("@")
+    return arch + at + Path(path).name

@@ -10,6 +10,7 @@ from html import escape
 
 import atlas_engine as atlas
 from app import text
+from app.alerts import sentence
 from app.handlers.teach import Taught
 from app.markup import heading, note
 from app.state import Kept
@@ -42,7 +43,7 @@ def verdict_html(kept: Kept, *, remark: str = "") -> str:
     curve = loss_curve(kept.losses) if len(kept.losses) > 1 else ""
     return (
         f"<section class='at-run'>{heading(text.RESULT_HEADING)}{told}"
-        f"<p class='at-verdict at-{mood}' role='status'>{escape(kept.sentence)}</p>"
+        f"<p class='at-verdict at-{mood}' role='status'>{escape(sentence(kept.sentence))}</p>"
         f"<div class='at-facts'>{estimates_html(kept.estimates)}{curve}</div>"
         f"{note(text.took(kept.seconds, len(kept.samples)))}</section>"
     )

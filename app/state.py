@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import atlas_engine as atlas
-from app.handlers.choices import Choices
+from app.handlers.choices import Choices, RollChoices
 from app.handlers.lesson import Shown
 
 __all__ = ["Kept", "Runs"]
@@ -25,7 +25,7 @@ class Kept:
 
     recipe: atlas.Recipe
     sentence: str
-    choices: Choices | None = None  # None for a recipe that was brought along
+    choices: Choices | RollChoices | None = None  # None for a recipe that was brought along
     helped: bool | None = None
     estimates: tuple[atlas.Estimate, ...] = ()
     losses: tuple[float, ...] = ()

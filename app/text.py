@@ -47,8 +47,8 @@ CLASS_PLACEHOLDERS = ("otter", "seal", "walrus")
 ROW_PICTURES = "Pictures"
 REMOVE_ROW = "Remove"
 ADD_ROW = "Add a class"
-FILL_FROM_ZIP = "Fill from a zip"
-ZIP_HELP = "A zip has one folder of pictures per class."
+FILL_FROM_FOLDER, FILL_FROM_ZIP = "From a folder", "From a zip"
+ZIP_HELP = "A folder or a zip has one folder of pictures per class."
 SAMPLES_HEADING = "2. Pictures to try it on"
 SAMPLES_LABEL = f"Pictures to try (up to {LIMITS.samples})"
 SAMPLES_FROM_ZIP = "Try a zip"
@@ -68,6 +68,7 @@ STEPS_LABEL, LR_LABEL, SEED_LABEL = "Steps", "Learning rate", "Seed"
 SEED_HELP = "The same seed gives the same answer."
 
 RESULT_HEADING = "Result"
+JUMP = "Jump to the result of the example"
 TAB_COMPARE, TAB_INSIDE, TAB_TAKE = "Compare", "Look inside", "Take away"
 WAITING = "Press Adapt, and the result shows here."
 STOPPING = "Stopping …"
@@ -84,6 +85,7 @@ HELD_OUT_NOTE = (
 METHOD_SHORT = {
     "zero-shot": "Zero-shot",
     "text-probe": "A head alone",
+    "slope+text-probe": "Task vectors at a first look, and a head",
     "atlas+text-probe": "Task vectors and a head",
 }
 LOSS_LABEL = "Loss"
@@ -102,8 +104,10 @@ MAP_NAMES = {"mixed": "how much is mixed in (λ)", "moved": "how far that moves 
 BY_LABEL = "Columns"
 BY_NAMES = {"layer": "layers", "kind": "kinds of block"}
 KIND_LABEL, ANY_KIND = "Blocks", "all kinds"
-DONORS_HEADING = "Who helps most"
+DONORS_HEADING = "Which donors move the model most"
 DONORS_COLUMNS = ("Donor", "Share of the change", "Trained on", "Its accuracy before → after")
+BANK_HEADING = "The whole bank: what each donor was trained on, and how alike they are"
+BANK_COLUMNS = ("Donor", "Trained on", "Its accuracy before → after")
 MAP_AS_TABLE = "The same numbers as a table"
 TURN_HEADING = "Turn a donor or a layer down, or up"
 TURN_HELP = "0 takes it out, 1 is as learned, 2 doubles it. The predictions follow when you let go."
@@ -135,11 +139,18 @@ API_SAMPLES = "Pictures to try it on"
 API_RECIPE = "A recipe file"
 API_RESULT = "Result"
 API_ADAPT = (
-    "Adapt to the classes of a zip. Returns the result and the recipe's file. The result is "
+    "Adapt to the classes of a zip. Streams {phase, share, seconds_left}, then returns the result and the "
+    "recipe's file. The result is "
     '{"verdict", "helped", "kept", "estimates": [{"method", "accuracy", "low", "high", "images"}], '
-    '"seconds", "rows": [{"image", "truth", "zero_shot": {"label", "prob"}, "adapted": {"label", "prob"}}], '
+    '"seconds", "stopped", '
+    '"rows": [{"image", "truth", "zero_shot": {"label", "prob"}, "adapted": {"label", "prob"}}], '
     '"left_out": [sentence]}.'
 )
+API_STOP = (
+    "End the run that this client has under way, which then returns the best so far. "
+    'Returns {"stopped"}: whether there was one.'
+)
+API_STOPPED = "Whether there was a run"
 API_COMPARE = (
     "Pictures by zero-shot and by a recipe. Returns "
     '{"rows": [{"image", "truth", "zero_shot": {"label", "prob"}, "adapted": {"label", "prob"}}], '
@@ -237,6 +248,7 @@ def phase(name: str, index: int, of: int) -> str:
         "read": f"Reading the pictures: {index} of {of} …",
         "look": "Looking at the pictures …",
         "preview": "A first guess is ready. Learning starts …",
+        "slope": "Seeing which donors point the right way …",
         "learn": f"Learning: step {index + 1} of {of}",
         "done": "Done.",
     }[name]
@@ -303,6 +315,14 @@ def donor_data(dataset: str, classes: str, images: str) -> str:
     """What a donor was trained on."""
     parts = [dataset, classes and f"{classes} classes", images and f"{images} pictures"]
     return ", ".join(part for part in parts if part)
+
+
+def bank_lead(count: int) -> str:
+    """What the bank is."""
+    return (
+        f"{count} donors. Each is the same base model trained on one set of pictures; what changed in its "
+        f"weights is the task vector. Its accuracy is on pictures of that set which it was not trained on."
+    )
 
 
 def still(count: int) -> str:

@@ -1,4 +1,4 @@
-"""How the page looks and feels: Gradio's theme without fonts from elsewhere, our style sheet and script.
+"""How the page looks and feels: Gradio's theme without fonts from elsewhere, our style sheet and scripts.
 
 Monochrome is the stock theme whose colours all pass the contrast rules, light and dark.
 """
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import gradio as gr
 
-__all__ = ["DROP_SCRIPT", "STYLE_SHEET", "theme"]
+__all__ = ["STYLE_SHEET", "script", "theme"]
 
 STYLE_SHEET = Path(__file__).with_name("theme.css")
-DROP_SCRIPT = Path(__file__).with_name("drop.js")
+SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("drop.js", "folder.js"))
 
 _SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
@@ -24,3 +24,9 @@ def theme() -> gr.themes.Base:
     return gr.themes.Monochrome(
         font=_SANS, font_mono=_MONO, radius_size=sizes.radius_md, spacing_size=sizes.spacing_md
     )
+
+
+def script() -> str:
+    """Our scripts as the one function that Gradio calls when the page is there."""
+    calls = "\n".join(f"({path.read_text(encoding='utf-8')})();" for path in SCRIPTS)
+    return f"() => {{\n{calls}\n}}"

@@ -8,7 +8,9 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from app import alerts, cards, components, text
+from app import alerts, cards, components, model_text, roll_text, text
+from app.border import visitor
+from app.engines import Engines
 from app.examples import EXAMPLES, FOLDER
 from app.guard import RequestGuard
 from app.handlers.ask import ask
@@ -17,17 +19,25 @@ from app.model import Opened
 from app.state import Runs
 from app.tabs.ask import ask_tab
 from app.tabs.endpoints import endpoints
+from app.tabs.models import models_tab
 from app.tabs.teach import teach_tab
-from app.theme import DROP_SCRIPT, STYLE_SHEET, theme
+from app.tabs.unlabelled import TAB_ID, unlabelled_tab
+from app.theme import STYLE_SHEET, script, theme
+from app.tools import mend
 
 __all__ = ["build", "launch"]
 
 
-def build(opened: Opened) -> gr.Blocks:
-    """The whole page. Answers the first example on the way, which also warms the model up."""
+def build(opened: Opened, engines: Engines | None = None, *, fixed: bool = False) -> gr.Blocks:
+    """The whole page. Answers the first example on the way, which also warms the model up.
+
+    `engines` holds the models that visitors choose; where the choice is `fixed`, there is only one.
+    """
     gr.set_static_paths([FOLDER])
     first, runs = EXAMPLES[0], Runs()
     *_, opening = ask(opened.engine, first.paths, first.class_text)
+    engines = engines or Engines(opened.engine, name=opened.name)
+    engine = engines.answering(visitor)
     with gr.Blocks(
         title=text.TITLE,
         analytics_enabled=False,
@@ -36,25 +46,33 @@ def build(opened: Opened) -> gr.Blocks:
         components.html_area(cards.header_html(), name="header")
         if opened.reason:
             components.html_area(alerts.banner_html(opened.reason), name="banner")
-        with gr.Tabs(elem_id="tabs"):
+        with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab(text.TAB_TEACH, id="teach"):
-                teach_tab(page, opened.engine, runs, bundled=opened.own_bank)
+                lesson = teach_tab(page, engine, runs, bundled=opened.own_bank)
+            with gr.Tab(roll_text.TAB, id=TAB_ID):
+                roll = unlabelled_tab(page, tabs, engine, runs, bundled=opened.own_bank)
             with gr.Tab(text.TAB_ASK, id="ask"):
-                ask_tab(opened.engine, opening)
-        endpoints(opened.engine)
+                ask_tab(engine, opening)
+            with gr.Tab(model_text.TAB, id="model-tab"):
+                models_tab(page, engines, sides=[lesson, roll], fixed=fixed)
+        endpoints(engine, runs)
         components.html_area(cards.footnote_html(), name="footnote")
         page.unload(_leaving(runs))
     return page
 
 
-def launch(page: gr.Blocks, *, host: str | None = None, port: int | None = None) -> str:
+def launch(page: gr.Blocks, *, host: str | None = None, port: int | None = None, mcp: bool = False) -> str:
     """Serve the page in the background, safely for strangers, and give back its address.
 
     Without a host, GRADIO_SERVER_NAME chooses, else 127.0.0.1; without a port, it is the first free one from
-    GRADIO_SERVER_PORT, else from 7860.
+    GRADIO_SERVER_PORT, else from 7860. With `mcp` the endpoints are also tools, at /gradio_api/mcp/.
     """
     page.queue(max_size=LIMITS.waiting, default_concurrency_limit=4, api_open=False)
-    _, address, _ = page.launch(server_name=host, server_port=port, prevent_thread_lock=True, **_safely())
+    _, address, _ = page.launch(
+        server_name=host, server_port=port, prevent_thread_lock=True, **_safely(mcp=mcp)
+    )
+    if page.mcp_server_obj is not None:
+        mend(page.mcp_server_obj)
     return str(address)
 
 
@@ -67,9 +85,10 @@ def _leaving(runs: Runs) -> Callable[[gr.Request], None]:
     return on_leave
 
 
-def _safely() -> dict[str, Any]:
-    guard = Middleware(RequestGuard, max_bytes=LIMITS.request_bytes)
+def _safely(*, mcp: bool) -> dict[str, Any]:
+    guard = Middleware(RequestGuard, max_bytes=LIMITS.mcp_bytes if mcp else LIMITS.request_bytes)
     return {
+        "mcp_server": mcp,
         "quiet": True,
         "share": False,
         "show_error": False,
@@ -83,5 +102,6 @@ def _safely() -> dict[str, Any]:
         "app_kwargs": {"middleware": [guard]},
         "theme": theme(),
         "css_paths": [STYLE_SHEET],
-        "js": DROP_SCRIPT.read_text(encoding="utf-8"),
+        "js": script(),
+        "_frontend": False,  # no second look at itself, at which Gradio gives up after 3 s on a busy machine
     }

@@ -1,21 +1,34 @@
-"""The advanced settings of a lesson, and the link that carries them. Knows nothing of Gradio or pictures.
+"""The advanced settings of a run, and the link that carries them. Knows nothing of Gradio or pictures.
 
-A link holds class names and settings, never a picture:  ?class=otter&class=seal&steps=80
+A link holds class names and settings, never a picture:  ?class=otter&class=seal&steps=80. Names for photos
+without labels are called otherwise, so that each tab knows its own:  ?word=otter&word=seal
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from typing import ClassVar
 from urllib.parse import urlencode
 
 import atlas_engine as atlas
 from app.limits import LIMITS
 
-__all__ = ["METHODS", "Choices", "from_query", "to_query"]
+__all__ = [
+    "METHODS",
+    "OBJECTIVES",
+    "Choices",
+    "RollChoices",
+    "from_query",
+    "roll_from_query",
+    "to_query",
+]
 
 METHODS = ("auto", "atlas+text-probe", "atlas", "text-probe")
 """The methods that the page offers; the first checks itself."""
+
+OBJECTIVES = ("auto", "anchored", "ufm", "entropy", "sar", "simclr")
+"""The same for photos without labels."""
 
 MOST_LETTERS = 100  # of a class name in a link
 
@@ -23,6 +36,8 @@ MOST_LETTERS = 100  # of a class name in a link
 @dataclass(frozen=True)
 class Choices:
     """How to learn, each with the engine's own default."""
+
+    KEY: ClassVar[str] = "class"  # of a class name in a link
 
     method: str = METHODS[0]
     steps: int = atlas.FewShotConfig().steps
@@ -35,16 +50,26 @@ class Choices:
         return atlas.FewShotConfig(steps=min(int(self.steps), LIMITS.steps), lr=float(self.lr))
 
 
-def to_query(classes: Iterable[str], choices: Choices) -> str:
+@dataclass(frozen=True)
+class RollChoices:
+    """How to adapt to photos without labels."""
+
+    KEY: ClassVar[str] = "word"
+
+    objective: str = OBJECTIVES[0]
+    seed: int = 0
+
+
+def to_query(classes: Iterable[str], choices: Choices | RollChoices) -> str:
     """The query of a link; settings that have their default are left out.
 
     >>> to_query(["otter", "sea lion"], Choices(seed=3))
     '?class=otter&class=sea+lion&seed=3'
     """
-    told = [("class", name) for name in classes]
+    told = [(choices.KEY, name) for name in classes]
     told += [
         (one.name, str(getattr(choices, one.name)))
-        for one in fields(Choices)
+        for one in fields(choices)
         if getattr(choices, one.name) != one.default
     ]
     return f"?{urlencode(told)}"
@@ -53,15 +78,30 @@ def to_query(classes: Iterable[str], choices: Choices) -> str:
 def from_query(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], Choices]:
     """Class names and settings from a link that anybody may have written; what makes no sense is dropped."""
     told = list(pairs)
-    names = tuple(value[:MOST_LETTERS] for key, value in told if key == "class" and value.strip())
     given = dict(told)
     steps = atlas.FewShotConfig().steps
-    return names[: LIMITS.rows], Choices(
+    return _names(told, Choices.KEY, most=LIMITS.rows), Choices(
         method=given["method"] if given.get("method") in METHODS else METHODS[0],
         steps=int(_number(given.get("steps"), steps, low=0, high=LIMITS.steps)),
         lr=_number(given.get("lr"), atlas.FewShotConfig().lr, low=0.0, high=10.0),
-        seed=int(_number(given.get("seed"), 0, low=0, high=2**31 - 1)),
+        seed=_seed(given),
     )
+
+
+def roll_from_query(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], RollChoices]:
+    """The same for photos without labels."""
+    told = list(pairs)
+    given = dict(told)
+    objective = given["objective"] if given.get("objective") in OBJECTIVES else OBJECTIVES[0]
+    return _names(told, RollChoices.KEY, most=LIMITS.classes), RollChoices(objective, _seed(given))
+
+
+def _names(told: Iterable[tuple[str, str]], key: str, *, most: int) -> tuple[str, ...]:
+    return tuple(value[:MOST_LETTERS] for name, value in told if name == key and value.strip())[:most]
+
+
+def _seed(given: Mapping[str, str]) -> int:
+    return int(_number(given.get("seed"), 0, low=0, high=2**31 - 1))
 
 
 def _number(said: str | None, default: float, *, low: float, high: float) -> float:

@@ -13,8 +13,9 @@ from app import text
 from app.state import Kept
 from atlas_engine.views.coefficients import heat_grid, kinds_in
 from atlas_engine.views.figures import Grid
+from atlas_engine.views.similarity import similarities, similarity_grid
 
-__all__ = ["MAPS", "Donor", "Inside", "heat", "look_inside", "turned"]
+__all__ = ["MAPS", "Donor", "Inside", "alike", "donors_of", "heat", "look_inside", "turned"]
 
 MAPS = ("mixed", "moved")
 """What a map can show: how much of a donor is mixed in, or how far that moves the model."""
@@ -30,8 +31,8 @@ class Donor:
     images: str
     before: float | None  # accuracy of zero-shot there, and after training
     after: float | None
-    length: float  # of λτ
-    share: float  # of all squared lengths
+    length: float = 0.0  # of λτ
+    share: float = 0.0  # of all squared lengths
 
 
 @dataclass(frozen=True)
@@ -51,23 +52,32 @@ class Inside:
 def look_inside(engine: atlas.Atlas, recipe: atlas.Recipe) -> Inside:
     """Everything that stays the same while one plays with it."""
     moved = atlas.contributions(recipe.coefficients, engine.bank)
-    infos = dict(zip(engine.bank.tasks, engine.bank.infos, strict=True))
-    donors = tuple(
-        Donor(
-            one.task,
-            infos[one.task].dataset,
-            infos[one.task].provenance.get("classes", ""),
-            infos[one.task].provenance.get("train_images", ""),
-            infos[one.task].accuracy_before,
-            infos[one.task].accuracy_after,
-            one.length,
-            one.share,
-        )
-        for one in moved.top()
-    )
+    known = {donor.name: donor for donor in donors_of(engine)}
+    donors = tuple(replace(known[one.task], length=one.length, share=one.share) for one in moved.top())
     lengths = moved.by_layer.sum(dim=0).tolist()
     layers = tuple(layer for layer, length in zip(moved.layers, lengths, strict=True) if length > 0)
     return Inside(donors, layers, kinds_in(moved))
+
+
+def donors_of(engine: atlas.Atlas) -> tuple[Donor, ...]:
+    """Every donor that there is, by name, whether a recipe draws on it or not."""
+    donors = [
+        Donor(
+            task,
+            info.dataset,
+            info.provenance.get("classes", ""),
+            info.provenance.get("train_images", ""),
+            info.accuracy_before,
+            info.accuracy_after,
+        )
+        for task, info in zip(engine.bank.tasks, engine.bank.infos, strict=True)
+    ]
+    return tuple(sorted(donors, key=lambda donor: atlas.natural_key(donor.name)))
+
+
+def alike(engine: atlas.Atlas) -> Grid:
+    """The map of how alike the donors are."""
+    return similarity_grid(similarities(engine.bank))
 
 
 def heat(

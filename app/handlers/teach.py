@@ -12,21 +12,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import atlas_engine as atlas
-from app.handlers.choices import Choices
+from app.handlers.choices import Choices, RollChoices
 from app.handlers.lesson import Lesson, Reading, Shown, read_lesson
 from app.limits import LIMITS
 from app.state import Kept
 
-__all__ = ["Taught", "compared", "teach"]
+__all__ = ["Hold", "Taught", "compared", "follow", "teach"]
 
 Run = atlas.Run[atlas.AdaptResult]
+Hold = Callable[[Run], AbstractContextManager[object]]
+"""Lets another thread cancel a run for as long as its block lasts."""
 
 
 @dataclass(frozen=True)
 class Taught:
     """How far it has come. `kept` is there at the end."""
 
-    phase: str  # read, look, preview, learn or done
+    phase: str  # read, then a phase of the engine: look, preview, slope or learn; at last done
     index: int = 0
     of: int = 1
     share: float = 0.0
@@ -45,9 +47,9 @@ def teach(
     choices: Choices | None = None,
     *,
     most_seconds: float = LIMITS.run_seconds,
-    holding: Callable[[Run], AbstractContextManager[object]] = nullcontext,
+    holding: Hold = nullcontext,
 ) -> Iterator[Taught]:
-    """States from the first picture to the finished adaptation; `holding` lets another thread cancel the run.
+    """States from the first picture to the finished adaptation.
 
     Raises an AtlasError when the lesson cannot be learned.
     """
@@ -59,11 +61,24 @@ def teach(
     run = engine.few_shot(reading.support, method=chosen.method, config=chosen.config, seed=chosen.seed)
     taught = Taught("look", left_out=reading.left_out, samples=reading.samples)
     yield taught
+    yield from follow(engine, run, taught, chosen, most_seconds=most_seconds, holding=holding)
+
+
+def follow(
+    engine: atlas.Atlas,
+    run: Run,
+    taught: Taught,
+    choices: Choices | RollChoices,
+    *,
+    most_seconds: float = LIMITS.run_seconds,
+    holding: Hold = nullcontext,
+) -> Iterator[Taught]:
+    """States of a run, from where its pictures have been read to what is kept of it."""
     with holding(run):
         for step in run:
             taught = _after(taught, step)
             if step.preview is not None:
-                taught = replace(taught, preview=compared(engine, step.preview, reading.samples))
+                taught = replace(taught, preview=compared(engine, step.preview, taught.samples))
             yield taught
             taught = replace(taught, preview=None)
             if step.seconds > most_seconds:
@@ -75,7 +90,7 @@ def teach(
         share=1.0,
         seconds_left=0.0,
         estimates=result.estimates,
-        kept=_kept(engine, result, taught, chosen),
+        kept=_kept(engine, result, taught, choices),
     )
 
 
@@ -100,7 +115,9 @@ def _after(taught: Taught, step: atlas.Step) -> Taught:
     )
 
 
-def _kept(engine: atlas.Atlas, result: atlas.AdaptResult, taught: Taught, choices: Choices) -> Kept:
+def _kept(
+    engine: atlas.Atlas, result: atlas.AdaptResult, taught: Taught, choices: Choices | RollChoices
+) -> Kept:
     return Kept(
         result.recipe,
         result.verdict.sentence,

@@ -1,6 +1,7 @@
-"""What programs call: `/adapt` and `/compare`, with names and types that are kept stable. Knows no torch.
+"""What programs call: `/adapt`, `/adapt_unlabelled`, `/stop` and `/compare`. Knows nothing of torch.
 
-`/predict` stands beside them in `tabs.ask`. The components here are never seen.
+Names and types are kept stable. `/predict` stands beside them in `tabs.ask`. The components here are never
+seen.
 """
 
 from __future__ import annotations
@@ -13,34 +14,56 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import text
+from app import roll_text, text
 from app.border import DEVICE, told
-from app.handlers.choices import METHODS, Choices
+from app.handlers.ask import split_classes
+from app.handlers.choices import METHODS, OBJECTIVES, Choices, RollChoices
 from app.handlers.lesson import Lesson, Sample, Shown, unpack
 from app.handlers.takeaway import load_recipe, save_recipe
-from app.handlers.teach import teach
-from app.state import Kept
+from app.handlers.teach import Taught, teach
+from app.handlers.unlabelled import Roll, adapt_roll
+from app.state import Kept, Runs
 
 __all__ = ["endpoints"]
 
 
-def endpoints(engine: atlas.Atlas) -> None:
-    """Make both inside the current Blocks."""
+def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
+    """Make them inside the current Blocks."""
 
-    def adapt(
-        archive: str, samples: Sequence[str] | None, method: str, steps: float, seed: float
-    ) -> Iterator[tuple[dict[str, Any], str]]:
+    def adapt(  # noqa: PLR0917 - an endpoint, which Gradio calls
+        request: gr.Request,
+        archive: str,
+        samples: Sequence[str] | None,
+        method: str,
+        steps: float,
+        seed: float,
+    ) -> Iterator[tuple[dict[str, Any], str | None]]:
+        session = str(request.session_hash)
         with TemporaryDirectory() as folder:
             try:
                 rows = unpack(archive, Path(folder))
                 lesson = Lesson(rows, tuple(Sample(path) for path in samples or []))
-                *_, last = teach(engine, lesson, Choices(method, int(steps), seed=int(seed)))
-                kept = last.kept
-                assert kept is not None
-                recipe = save_recipe(kept.recipe, Path(folder))
+                chosen = Choices(method, int(steps), seed=int(seed))
+                states = teach(engine, lesson, chosen, holding=lambda run: runs.holding(session, run))
+                yield from _told(states, Path(folder))
             except Exception as error:
                 raise gr.Error(told(error), print_exception=False) from None
-            yield {**_facts(kept), "left_out": list(last.left_out)}, recipe
+
+    def adapt_unlabelled(
+        request: gr.Request, photos: Sequence[str] | None, classes: str | None, objective: str, seed: float
+    ) -> Iterator[tuple[dict[str, Any], str | None]]:
+        session = str(request.session_hash)
+        with TemporaryDirectory() as folder:
+            try:
+                roll = Roll(tuple(Sample(path) for path in photos or []), split_classes(classes or ""))
+                chosen = RollChoices(objective, int(seed))
+                states = adapt_roll(engine, roll, chosen, holding=lambda run: runs.holding(session, run))
+                yield from _told(states, Path(folder))
+            except Exception as error:
+                raise gr.Error(told(error), print_exception=False) from None
+
+    def stop(request: gr.Request) -> dict[str, bool]:
+        return {"stopped": runs.stop(request.session_hash)}
 
     def compare(samples: Sequence[str] | None, recipe: str) -> dict[str, Any]:
         try:
@@ -58,7 +81,11 @@ def endpoints(engine: atlas.Atlas) -> None:
         seed = gr.Number(usual.seed, precision=0, label=text.SEED_LABEL)
         result, rows = gr.JSON(label=text.API_RESULT), gr.JSON(label=text.API_ROWS)
         given, made = gr.File(label=text.API_RECIPE, type="filepath"), gr.File(label=text.API_RECIPE)
-        do_adapt, do_compare = gr.Button(), gr.Button()
+        ended = gr.JSON(label=text.API_STOPPED)
+        photos = gr.File(label=roll_text.API_PHOTOS, file_count="multiple", type="filepath")
+        classes = gr.Textbox(label=text.API_CLASSES)
+        objective = gr.Dropdown(list(OBJECTIVES), value=OBJECTIVES[0], label=text.METHOD_LABEL)
+        do_adapt, do_roll, do_stop, do_compare = gr.Button(), gr.Button(), gr.Button(), gr.Button()
     do_adapt.click(
         adapt,
         [archive, samples, method, steps, seed],
@@ -67,9 +94,32 @@ def endpoints(engine: atlas.Atlas) -> None:
         api_description=text.API_ADAPT,
         **DEVICE,
     )
+    do_roll.click(
+        adapt_unlabelled,
+        [photos, classes, objective, seed],
+        [result, made],
+        api_name="adapt_unlabelled",
+        api_description=roll_text.API_ADAPT,
+        **DEVICE,
+    )
+    do_stop.click(stop, None, ended, api_name="stop", api_description=text.API_STOP)
     do_compare.click(
         compare, [samples, given], rows, api_name="compare", api_description=text.API_COMPARE, **DEVICE
     )
+
+
+def _told(states: Iterator[Taught], folder: Path) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """How far a run is, then what came of it, with its recipe as a file in `folder`."""
+    for taught in states:
+        if taught.kept is None:
+            yield _progress(taught), None
+        else:
+            facts = {**_facts(taught.kept), "left_out": list(taught.left_out)}
+            yield facts, save_recipe(taught.kept.recipe, folder)
+
+
+def _progress(taught: Taught) -> dict[str, Any]:
+    return {"phase": taught.phase, "share": taught.share, "seconds_left": taught.seconds_left}
 
 
 def _facts(kept: Kept) -> dict[str, Any]:
@@ -82,6 +132,7 @@ def _facts(kept: Kept) -> dict[str, Any]:
             for e in kept.estimates
         ],
         "seconds": kept.seconds,
+        "stopped": kept.stopped,
         "rows": _rows(kept.comparison, kept.samples),
     }
 

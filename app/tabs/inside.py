@@ -11,7 +11,7 @@ import gradio as gr
 import atlas_engine as atlas
 from app import alerts, compare_cards, components, inside_cards, text
 from app.border import DEVICE, PRIVATE, QUICK, told
-from app.handlers.inside import MAPS, Inside, heat, look_inside, turned
+from app.handlers.inside import MAPS, Inside, alike, donors_of, heat, look_inside, turned
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept
@@ -30,29 +30,43 @@ class InsidePanel:
     show: Callable[[Kept | None], list[Any]]
 
 
-def inside_panel(engine: atlas.Atlas, kept: gr.State, opening: Kept | None) -> InsidePanel:
-    """Lay out the panel and wire it; `opening` is the result that the page opens on."""
+def inside_panel(
+    engine: atlas.Atlas, kept: gr.State, opening: Kept | None, *, prefix: str = ""
+) -> InsidePanel:
+    """Lay out the panel and wire it; `opening` is the result that the page opens on.
+
+    `prefix` begins the names of its parts, for a second panel on the page.
+    """
     inside = _looked(engine, opening)
-    lead = components.html_area(note(_lead(inside)), name="inside-lead")
+    lead = components.html_area(note(_lead(inside)), name=f"{prefix}inside-lead")
     with gr.Column(visible=_moves(inside), elem_classes="at-plain") as playground:
         with gr.Row():
-            shows = gr.Radio(_named(text.MAP_NAMES), value=MAPS[0], label=text.MAP_LABEL, elem_id="map-shows")
-            by = gr.Radio(_named(text.BY_NAMES), value="layer", label=text.BY_LABEL, elem_id="map-by")
-            kind = gr.Dropdown(_kinds(inside), value="", label=text.KIND_LABEL, elem_id="map-kind")
-        picture = components.html_area(_map(engine, opening), name="map")
-        donors = components.html_area(_donors(inside), name="donors")
-        components.html_area(heading(text.TURN_HEADING, level=3) + note(text.TURN_HELP), name="turn-lead")
+            shows = gr.Radio(
+                _named(text.MAP_NAMES), value=MAPS[0], label=text.MAP_LABEL, elem_id=f"{prefix}map-shows"
+            )
+            by = gr.Radio(
+                _named(text.BY_NAMES), value="layer", label=text.BY_LABEL, elem_id=f"{prefix}map-by"
+            )
+            kind = gr.Dropdown(_kinds(inside), value="", label=text.KIND_LABEL, elem_id=f"{prefix}map-kind")
+        picture = components.html_area(_map(engine, opening), name=f"{prefix}map")
+        donors = components.html_area(_donors(inside), name=f"{prefix}donors")
+        components.html_area(
+            heading(text.TURN_HEADING, level=3) + note(text.TURN_HELP), name=f"{prefix}turn-lead"
+        )
         with gr.Row(elem_classes="at-sliders"):
-            sliders = [_slider(inside, place) for place in range(LIMITS.turned)]
+            sliders = [_slider(inside, place, prefix) for place in range(LIMITS.turned)]
         with gr.Row(elem_classes="at-sliders"):
             layer = gr.Dropdown(
-                _layers(inside), value=ANY_LAYER, label=text.LAYER_LABEL, elem_id="turn-layer"
+                _layers(inside), value=ANY_LAYER, label=text.LAYER_LABEL, elem_id=f"{prefix}turn-layer"
             )
             strength = gr.Slider(
-                0, MOST, AS_LEARNED, step=0.1, label=text.LAYER_SLIDER, elem_id="turn-strength"
+                0, MOST, AS_LEARNED, step=0.1, label=text.LAYER_SLIDER, elem_id=f"{prefix}turn-strength"
             )
-            back = gr.Button(text.TURN_BACK, size="sm", elem_id="turn-back")
-        now = components.html_area(name="turned")
+            back = gr.Button(text.TURN_BACK, size="sm", elem_id=f"{prefix}turn-back")
+        now = components.html_area(name=f"{prefix}turned")
+    with gr.Accordion(text.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
+        whole = components.html_area(name=f"{prefix}bank-donors")
+    bank.expand(lambda: _bank(engine), None, whole, show_progress="minimal", **PRIVATE, **DEVICE)
     gr.on(
         [shows.change, by.change, kind.change],
         lambda kept, *how: _map(engine, kept, *how),
@@ -116,6 +130,13 @@ def _donors(inside: Inside | None) -> str:
     return inside_cards.donors_html(inside.donors) if inside is not None and inside.moves else ""
 
 
+def _bank(engine: atlas.Atlas) -> str:
+    try:
+        return inside_cards.bank_html(donors_of(engine), alike(engine))
+    except Exception as error:
+        return alerts.alert_html(told(error))
+
+
 def _turn(engine: atlas.Atlas, kept: Kept | None, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
     """The samples as learned and now, while anything is turned."""
     *factors, layer, strength = values
@@ -139,9 +160,15 @@ def _turn(engine: atlas.Atlas, kept: Kept | None, *values: Any) -> str:  # noqa:
     return compare_cards.pairs_html(comparison, kept.samples, names=(text.ADAPTED, text.NOW), top=2)
 
 
-def _slider(inside: Inside | None, place: int) -> gr.Slider:
+def _slider(inside: Inside | None, place: int, prefix: str) -> gr.Slider:
     return gr.Slider(
-        0, MOST, AS_LEARNED, step=0.1, elem_id=f"turn-{place + 1}", min_width=150, **_knob(inside, place)
+        0,
+        MOST,
+        AS_LEARNED,
+        step=0.1,
+        elem_id=f"{prefix}turn-{place + 1}",
+        min_width=150,
+        **_knob(inside, place),
     )
 
 

@@ -31,77 +31,85 @@ class TakePanel:
 
 
 def take_panel(
-    engine: atlas.Atlas, kept: gr.State, opening: Kept | None, *, bundled: bool, file: Path
+    engine: atlas.Atlas,
+    kept: gr.State,
+    opening: Kept | None,
+    *,
+    bundled: bool,
+    file: Path | None = None,
+    prefix: str = "",
 ) -> TakePanel:
-    """Lay out the panel and wire what needs nothing but a result; `file` is the opening's recipe."""
+    """Lay out the panel and wire what needs nothing but a result; `file` is the opening's recipe.
+
+    `prefix` begins the names of its parts, for a second panel on the page.
+    """
     with gr.Row():
         with gr.Column(min_width=280):
             components.html_area(
-                heading(text.RECIPE_HEADING, level=3) + note(text.RECIPE_HELP), name="recipe-lead"
+                heading(text.RECIPE_HEADING, level=3) + note(text.RECIPE_HELP), name=f"{prefix}recipe-lead"
             )
             with gr.Row(elem_classes="at-buttons"):
                 recipe = gr.DownloadButton(
                     text.RECIPE_DOWNLOAD,
-                    value=str(file) if opening and file.is_file() else None,
+                    value=str(file) if opening and file and file.is_file() else None,
                     size="sm",
                     visible=opening is not None,
-                    elem_id="recipe",
+                    elem_id=f"{prefix}recipe",
                 )
                 bring = gr.UploadButton(
                     text.RECIPE_UPLOAD,
                     file_types=[".safetensors"],
                     size="sm",
-                    elem_id="bring",
+                    elem_id=f"{prefix}bring",
                     type="filepath",
                 )
         with gr.Column(min_width=280):
             components.html_area(
-                heading(text.WEIGHTS_HEADING, level=3) + note(text.WEIGHTS_HELP), name="weights-lead"
+                heading(text.WEIGHTS_HEADING, level=3) + note(text.WEIGHTS_HELP), name=f"{prefix}weights-lead"
             )
             with gr.Row(elem_classes="at-buttons"):
-                make = gr.Button(text.WEIGHTS_MAKE, size="sm", elem_id="make-weights")
+                make = gr.Button(text.WEIGHTS_MAKE, size="sm", elem_id=f"{prefix}make-weights")
                 weights = gr.DownloadButton(
-                    text.WEIGHTS_DOWNLOAD, size="sm", visible=False, elem_id="weights"
+                    text.WEIGHTS_DOWNLOAD, size="sm", visible=False, elem_id=f"{prefix}weights"
                 )
-            alert = components.html_area(name="weights-alert")
-    lines = components.html_area(_lines(opening, bundled=bundled), name="lines")
-    make.click(
-        lambda result: _weights(engine, result),
-        [kept],
-        [alert, weights],
-        **PRIVATE,
-        **DEVICE,
-    )
+            alert = components.html_area(name=f"{prefix}weights-alert")
+    own = engine.backbone.name if bundled else None  # of any other model the lines tell its name
+    lines = components.html_area(_lines(opening, own=own), name=f"{prefix}lines")
+    make.click(_preparing(engine), [kept], [alert, weights], **PRIVATE, **DEVICE)
 
     def show(result: Kept | None, folder: Path) -> list[Any]:
         file = gr.update(visible=False) if result is None else _download(save_recipe(result.recipe, folder))
-        return [file, gr.update(visible=False), _lines(result, bundled=bundled), alerts.NOTHING]
+        return [file, gr.update(visible=False), _lines(result, own=own), alerts.NOTHING]
 
     return TakePanel([recipe, weights, lines, alert], show, bring)
 
 
-def _weights(engine: atlas.Atlas, kept: Kept | None) -> Iterator[list[Any]]:
+def _preparing(engine: atlas.Atlas) -> Callable[[Kept | None], Iterator[list[Any]]]:
     """The weights' file; Gradio keeps a copy, so ours goes when it has it."""
-    with TemporaryDirectory() as folder:
-        try:
-            if kept is None:
-                raise atlas.AtlasError(text.NOTHING_TO_TAKE)
-            path = save_weights(engine, kept.recipe, Path(folder))
-        except Exception as error:
-            yield [alerts.alert_html(told(error)), gr.update(visible=False)]
-        else:
-            yield [alerts.NOTHING, _download(path)]
+
+    def on_make(kept: Kept | None) -> Iterator[list[Any]]:
+        with TemporaryDirectory() as folder:
+            try:
+                if kept is None:
+                    raise atlas.AtlasError(text.NOTHING_TO_TAKE)
+                path = save_weights(engine, kept.recipe, Path(folder))
+            except Exception as error:
+                yield [alerts.alert_html(told(error)), gr.update(visible=False)]
+            else:
+                yield [alerts.NOTHING, _download(path)]
+
+    return on_make
 
 
 def _download(path: str) -> Any:  # noqa: ANN401 - Gradio's update
     return gr.update(value=path, visible=True)
 
 
-def _lines(kept: Kept | None, *, bundled: bool) -> str:
+def _lines(kept: Kept | None, *, own: str | None) -> str:
     if kept is None:
         return note(text.NOTHING_TO_TAKE)
     return (
-        inside_cards.code_html(text.CODE_HEADING, python_lines(kept, bundled=bundled))
+        inside_cards.code_html(text.CODE_HEADING, python_lines(kept, bundled=kept.recipe.model == own))
         + inside_cards.code_html(text.SHELL_HEADING, command_lines(kept))
         + inside_cards.share_html(to_query(kept.recipe.classes, kept.choices or Choices()))
     )

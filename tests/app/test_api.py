@@ -11,8 +11,12 @@ from app.handlers.ask import answer_rows, ask
 
 PARAMETERS = {
     "/adapt": ["archive", "samples", "method", "steps", "seed"],
+    "/adapt_unlabelled": ["photos", "classes", "objective", "seed"],
+    "/choose": ["model"],
     "/compare": ["samples", "recipe"],
+    "/models": [],
     "/predict": ["images", "classes"],
+    "/stop": [],
 }
 
 
@@ -25,7 +29,7 @@ def test_the_public_endpoints_have_stable_names_and_are_documented(client):
     named = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     found = {name: [part["parameter_name"] for part in one["parameters"]] for name, one in named.items()}
     assert found == PARAMETERS
-    assert all("left_out" in one["description"] for one in named.values())
+    assert all("Returns" in one["description"] or "returns" in one["description"] for one in named.values())
 
 
 def test_the_client_gets_the_same_answers_as_the_engine(client, engine):
@@ -53,6 +57,24 @@ def test_a_program_adapts_takes_the_recipe_and_compares_with_it(client, archive,
     for row, wanted in zip(again["rows"], result["rows"], strict=True):
         assert row["adapted"]["label"] == wanted["adapted"]["label"]
         assert row["adapted"]["prob"] == pytest.approx(wanted["adapted"]["prob"], abs=1e-4)
+
+
+def test_a_program_sees_progress_and_stops_its_own_run_with_the_best_so_far(client, server, archive):
+    job = client.submit(
+        archive=handle_file(archive), samples=[], method="atlas", steps=200, api_name="/adapt"
+    )
+    stranger = Client(server.address, verbose=False)
+    phases = []
+    for facts, _ in job:
+        phases.append(facts.get("phase"))
+        if phases[-1] == "learn" and phases.count("learn") == 1:
+            assert stranger.predict(api_name="/stop") == {"stopped": False}
+            assert client.predict(api_name="/stop") == {"stopped": True}
+    result, recipe = job.result()
+    assert phases[0] == "read"
+    assert phases.count("learn") < 200
+    assert result["stopped"]
+    assert recipe.endswith(".safetensors")
 
 
 def test_what_cannot_be_adapted_to_comes_back_as_a_sentence(client, draw, tmp_path):

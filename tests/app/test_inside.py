@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 import atlas_engine as atlas
-from app.handlers.inside import heat, look_inside, turned
+from app.handlers.inside import alike, donors_of, heat, look_inside, turned
 from app.handlers.lesson import Sample
 from app.handlers.takeaway import command_lines, load_recipe, python_lines, save_recipe, save_weights
 from app.worked import load_worked, make_worked
@@ -45,6 +45,12 @@ def test_a_map_leaves_out_the_layers_that_nothing_happens_in(small, kept):
     assert "left out" in less.about
 
 
+def test_the_whole_bank_is_told_with_how_alike_its_donors_are(small):
+    assert [donor.name for donor in donors_of(small)] == sorted(DONORS)
+    assert {donor.before for donor in donors_of(small)} == {0.25}
+    assert set(alike(small).rows) == set(DONORS)
+
+
 def test_all_donors_out_leaves_the_head_and_the_base_model(small, kept):
     gone = turned(small, kept, tasks=dict.fromkeys(DONORS, 0.0), layers={})
     assert torch.equal(gone.zero_shot.probs, kept.comparison.adapted.probs)
@@ -77,7 +83,7 @@ def test_a_recipe_for_another_bank_is_refused_kindly(kept, tmp_path):
     path = save_recipe(kept.recipe, tmp_path)
     (tmp_path / "other").mkdir()
     other = engine_with_donors(tmp_path / "other", seed=1)
-    with pytest.raises(atlas.AtlasError, match="Open the one it was made with, or adapt anew"):
+    with pytest.raises(atlas.AtlasError, match=r"blue-\S+: .*Open the one it was made with, or adapt anew"):
         load_recipe(other, path, [])
 
 

@@ -13,6 +13,7 @@ from app.handlers.lesson import Shown
 from app.handlers.takeaway import command_lines, python_lines
 from app.handlers.teach import Taught
 from app.state import Kept
+from atlas_engine.views.figures import Grid
 from tests.app.test_cards import EVIL, Reader
 
 CLASSES = ("otter", "seal")
@@ -96,6 +97,7 @@ def test_nothing_from_a_visitor_becomes_markup(kept):
         compare_cards.compare_html(pair, [shown(EVIL, EVIL)]),
         run_cards.verdict_html(Kept(kept.recipe, EVIL)),
         inside_cards.donors_html([donor]),
+        inside_cards.bank_html([donor], Grid(EVIL, (EVIL,), (EVIL,), ((0.5,),), about=EVIL)),
         inside_cards.code_html(EVIL, EVIL),
         inside_cards.share_html(f"?class={EVIL}"),
     ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from tests.drawn import COLOURS, square
 from tests.serving import PATIENCE, ROOT, shared_server
 
 ARGUMENTS = [
@@ -53,7 +55,8 @@ def visit(chromium, server):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.extend(_strange(request.url, server.address)))
         page.goto(server.address + query)
-        page.wait_for_selector(".at-run")
+        for part in (".at-run", "#class-2 input[type=text]", "#adapt"):  # the page comes in pieces
+            page.wait_for_selector(part)
         return page
 
     yield open_page
@@ -71,6 +74,30 @@ def draw(tmp_path):
         return str(tmp_path / name)
 
     return save
+
+
+@pytest.fixture
+def colours(tmp_path):
+    """Noisy squares by colour: files to teach with, and files to try."""
+
+    def save(use, name, seed):
+        path = tmp_path / f"{use}-{name}-{seed}.png"
+        Image.fromarray(square(COLOURS[name], seed=seed, side=64)).save(path)
+        return str(path)
+
+    teach = {name: [save("teach", name, seed) for seed in range(3)] for name in ("red", "blue")}
+    return teach, [save("try", name, 9) for name in ("red", "blue")]
+
+
+@pytest.fixture
+def archive(colours, tmp_path):
+    """The same as a zip with one folder per class."""
+    path = tmp_path / "colours.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, files in colours[0].items():
+            for place, file in enumerate(files):
+                packed.write(file, f"{name}/{place}.png")
+    return path
 
 
 @pytest.fixture(scope="session")

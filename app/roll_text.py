@@ -1,0 +1,53 @@
+"""What a visitor reads on the tab that needs no labels. Knows nothing else."""
+
+from __future__ import annotations
+
+from app.limits import LIMITS
+
+TAB = "No labels"
+LEAD = (
+    "Photos without labels, and the names of what they might show: the model adapts to the photos "
+    "themselves, and goes back to zero-shot where that looks unsafe."
+)
+
+EXAMPLES_HEADING = "Fill in an example"
+PHOTOS_HEADING, NAMES_HEADING = "1. Your photos", "2. What they might show"
+PHOTOS_HELP = (
+    "The more the better. A handful only moves class centres; with many, task vectors are mixed in too."
+)
+PHOTOS_LABEL = f"Photos (up to {LIMITS.roll})"
+FROM_ZIP = "From a zip"
+ZIP_HELP = (
+    "A zip has its photos in folders. A folder that is called like one of the names is used to count what is "
+    "right when all is over, and for nothing else."
+)
+METHOD_HELP = "Automatic does what is safe, and undoes what a check speaks against. The others do as told."
+METHOD_NAMES = {
+    "auto": "Automatic",
+    "anchored": "Class centres alone",
+    "ufm": "Task vectors, by trusted answers and views that agree",
+    "entropy": "Task vectors, by answers that are sure",
+    "sar": "Task vectors, by sure answers that stay so nearby",
+    "simclr": "Task vectors, by views of a photo that stay together",
+}
+
+NO_PHOTOS = "There is no photo yet. Add some, the more the better, then adapt again."
+NONE_READ = "None of the photos could be read."
+AGAIN_COMMENT = "or adapt again, to the same photos in one folder"
+
+API_PHOTOS = "Photos without labels"
+API_ADAPT = (
+    "Adapt to photos without labels that may show any of `classes`, one text, separated by commas or line "
+    "ends. Streams and returns as `/adapt` does, without estimates: the verdict tells whether zero-shot was "
+    "kept, and why."
+)
+
+
+def many_photos(count: int) -> str:
+    """The refusal of too many photos."""
+    return f"There are {count} photos, but at most {LIMITS.roll} are taken at once. Remove some."
+
+
+def example_label(title: str, classes: tuple[str, ...]) -> str:
+    """What a screen reader says for the button of an example."""
+    return f"Fill in: {title}. Names: {', '.join(classes)}"

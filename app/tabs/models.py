@@ -1,0 +1,159 @@
+"""The tab where a visitor chooses the model that answers them. Knows nothing of torch.
+
+Fetching has a lane of its own, one at a time, so that nobody who only asks waits for a download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+import atlas_engine as atlas
+from app import alerts, components
+from app import model_text as text
+from app.border import DEVICE, PRIVATE, QUICK, told, visitor
+from app.engines import Engines
+from app.handlers.models import ModelFacts, as_row, choose, facts_of, offered
+from app.markup import heading, note
+from app.state import Kept
+from app.tabs.result import ResultSide, shown
+
+__all__ = ["models_tab"]
+
+FETCH: dict[str, Any] = {"concurrency_id": "fetch", "concurrency_limit": 1}
+Frame = list[Any]  # one value for each of: alert, status, card, stop
+
+
+def models_tab(
+    page: gr.Blocks, engines: Engines, *, sides: Sequence[ResultSide] = (), fixed: bool = False
+) -> None:
+    """Lay out the tab inside the current Blocks.
+
+    `sides` show results: those of a former model go when another is chosen. `fixed` is for a host where
+    models cannot be opened later: the tab only tells which one it is.
+    """
+    components.html_area(note(text.FIXED if fixed else text.LEAD), name="model-lead")
+    card = components.html_area(_card(facts_of(engines.first, engines.first_name)), name="model-card")
+    if fixed:
+        return
+    names = [(text.OFFERED.get(name, name), name) for name in offered(engines)]
+    model = gr.Dropdown(
+        names,
+        value=engines.first_name,
+        label=text.LABEL,
+        info=text.HELP,
+        allow_custom_value=True,
+        elem_id="model",
+    )
+    with gr.Row(elem_classes="at-buttons"):
+        use = gr.Button(text.CHOOSE, variant="primary", elem_id="use-model", elem_classes="at-start")
+        stop = gr.Button(text.STOP, visible=False, elem_id="stop-model")
+    alert = components.html_area(name="model-alert")
+    status = components.html_area(name="model-status")
+    chosen = use.click(
+        _choosing(engines),
+        [model],
+        [alert, status, card, stop],
+        show_progress="minimal",
+        show_progress_on=status,
+        **PRIVATE,
+        **FETCH,
+    )
+    stop.click(_stopped, None, [status, stop], cancels=[chosen], **QUICK)
+    for side in sides:
+        side.then_panels(chosen.then(_renewing(engines), [side.kept], side.outputs, **PRIVATE, **DEVICE))
+    page.unload(_leaving(engines))
+    _endpoints(engines)
+
+
+def _choosing(engines: Engines) -> Callable[[gr.Request, str | None], Iterator[Frame]]:
+    def on_choose(request: gr.Request, name: str | None) -> Iterator[Frame]:
+        session = str(request.session_hash)
+        try:
+            for state in choose(engines, session, name):
+                card = _card(_facts(engines, session)) if state.done else gr.skip()
+                status = _status(state.doing, state.share)
+                yield [alerts.NOTHING, status, card, gr.update(visible=not state.done)]
+        except Exception as error:  # the border: a visitor gets a sentence, whatever happened
+            sentence = text.still(engines.name_of(session), told(error))
+            yield [alerts.alert_html(sentence), "", gr.skip(), gr.update(visible=False)]
+
+    return on_choose
+
+
+def _renewing(engines: Engines) -> Callable[[Kept | None], Frame]:
+    def on_model(kept: Kept | None) -> Frame:
+        """What was learned with another model goes, since this one cannot use it."""
+        if kept is None or _fits(kept, engines):
+            return [gr.skip()] * 4
+        return shown(None)[1:5]  # without the alert and the Stop button
+
+    return on_model
+
+
+def _fits(kept: Kept, engines: Engines) -> bool:
+    try:
+        engine = engines.of(visitor())
+        kept.recipe.check(model_fingerprint=engine.fingerprint, bank_fingerprint=engine.bank.fingerprint)
+    except atlas.AtlasError:
+        return False
+    return True
+
+
+def _leaving(engines: Engines) -> Callable[[gr.Request], None]:
+    def on_leave(request: gr.Request) -> None:
+        engines.forget(request.session_hash)
+
+    return on_leave
+
+
+def _stopped() -> tuple[str, Any]:
+    return _status(text.STOPPED, None), gr.update(visible=False)
+
+
+def _facts(engines: Engines, session: str | None) -> ModelFacts:
+    return facts_of(engines.of(session), engines.name_of(session))
+
+
+def _card(facts: ModelFacts) -> str:
+    donors = text.donors(len(facts.donors), facts.storage) if facts.donors else text.NO_BANK
+    cells = (facts.name, text.weights(facts.millions), f"{facts.pixels} px", donors)
+    rows = "".join(
+        f"<tr><th scope='row'>{escape(column)}</th><td>{escape(cell)}</td></tr>"
+        for column, cell in zip(text.BANK_COLUMNS, cells, strict=True)
+    )
+    return f"{heading(text.NOW_HEADING)}<table class='at-table'><tbody>{rows}</tbody></table>"
+
+
+def _status(doing: str, share: float | None) -> str:
+    bar = "" if share is None else f"<div class='at-track'><span style='width:{share:.1%}'></span></div>"
+    told_now = f"<p class='at-doing'><span role='status'>{escape(doing)}</span></p>"
+    return f"<div class='at-run'>{told_now}{bar}</div>"
+
+
+def _endpoints(engines: Engines) -> None:
+    """`/models` and `/choose` for programs; a choice holds for the client that makes it."""
+
+    def models() -> dict[str, Any]:
+        return {"now": engines.name_of(visitor()), "offered": offered(engines)}
+
+    def choose_model(request: gr.Request, model: str) -> dict[str, Any]:
+        session = str(request.session_hash)
+        try:
+            if dict(request.headers).get("x-gradio-user") == "mcp":
+                raise atlas.AtlasError(text.SHARED)
+            for _ in choose(engines, session, model):
+                pass
+            return as_row(_facts(engines, session))
+        except Exception as error:
+            raise gr.Error(told(error), print_exception=False) from None
+
+    with gr.Row(visible=False):
+        name = gr.Textbox(label=text.API_MODEL)
+        facts, known = gr.JSON(label=text.API_FACTS), gr.JSON(label=text.API_FACTS)
+        do_choose, do_list = gr.Button(), gr.Button()
+    do_list.click(models, None, known, api_name="models", api_description=text.API_MODELS, queue=False)
+    do_choose.click(choose_model, [name], facts, api_name="choose", api_description=text.API_CHOOSE, **FETCH)

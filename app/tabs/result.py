@@ -1,0 +1,154 @@
+"""The result's side of a tab that learns: the run or its verdict, compare, look inside, take away.
+
+A tab hands over states of its run and gets frames: values for its alert, for `ResultSide.outputs` and for its
+Stop button, in that order. Knows nothing of torch, nor of what the visitor gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gradio as gr
+
+import atlas_engine as atlas
+from app import alerts, compare_cards, components, run_cards, text
+from app.border import PRIVATE, told
+from app.handlers.takeaway import load_recipe
+from app.handlers.teach import Taught
+from app.limits import LIMITS
+from app.markup import heading, note
+from app.state import Kept, Runs
+from app.tabs.inside import InsidePanel, inside_panel
+from app.tabs.rows import GalleryItems
+from app.tabs.samples import samples_of
+from app.tabs.takeaway import TakePanel, take_panel
+
+__all__ = [
+    "Frame",
+    "ResultSide",
+    "bringing",
+    "frame",
+    "refused",
+    "result_side",
+    "shown",
+    "stopping",
+]
+
+COMPARE = "compare"
+Frame = list[Any]
+
+
+@dataclass(frozen=True)
+class ResultSide:
+    """Its components, and the visitor's own result behind them."""
+
+    kept: gr.State
+    run: gr.HTML
+    tabs: gr.Tabs
+    compare: gr.HTML
+    inside: InsidePanel
+    take: TakePanel
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What a frame gives values for, between those for the alert and for the Stop button."""
+        return [self.run, self.tabs, self.compare, self.kept]
+
+    def then_panels(self, event: Any) -> None:  # noqa: ANN401 - Gradio's dependency
+        """Show the other panels after an event that may have brought a result."""
+        outputs = [*self.inside.outputs, *self.take.outputs]
+        event.then(self._panels, [self.kept], outputs, show_progress="hidden", **PRIVATE)
+
+    def _panels(self, kept: Kept | None) -> Iterator[Frame]:
+        """Gradio keeps a copy of the recipe's file, so ours goes when it has it."""
+        with TemporaryDirectory() as folder:
+            yield [*self.inside.show(kept), *self.take.show(kept, Path(folder))]
+
+
+def result_side(
+    engine: atlas.Atlas,
+    opening: Kept | None = None,
+    *,
+    bundled: bool,
+    file: Path | None = None,
+    prefix: str = "",
+) -> ResultSide:
+    """Lay it out in a column; it opens on the result `opening`, whose recipe is `file`.
+
+    `prefix` begins the names of its parts, for a second one on the page.
+    """
+    kept = gr.State(opening, time_to_live=LIMITS.keep_seconds)
+    with gr.Column(scale=7, min_width=320, elem_id=f"{prefix}result"):
+        run = components.html_area(_headline(opening, example=True), name=f"{prefix}run")
+        with gr.Tabs(selected=COMPARE) as tabs:
+            with gr.Tab(text.TAB_COMPARE, id=COMPARE):
+                compare = components.html_area(_compared(opening), name=f"{prefix}compare")
+            with gr.Tab(text.TAB_INSIDE, id="inside"):
+                inside = inside_panel(engine, kept, opening, prefix=prefix)
+            with gr.Tab(text.TAB_TAKE, id="take"):
+                take = take_panel(engine, kept, opening, bundled=bundled, file=file, prefix=prefix)
+    return ResultSide(kept, run, tabs, compare, inside, take)
+
+
+def frame(taught: Taught) -> Frame:
+    """How far a run has come or, at its end, what is kept of it."""
+    if taught.kept is not None:
+        return shown(taught.kept, left_out=taught.left_out)
+    first = taught.phase == "read" and taught.index == 0
+    compare = gr.skip()
+    if taught.preview is not None:
+        compare = compare_cards.compare_html(taught.preview, taught.samples, remark=text.PREVIEW_NOTE)
+    tabs = gr.Tabs(selected=COMPARE) if first else gr.skip()
+    alert = alerts.left_out_html(taught.left_out)
+    return [alert, run_cards.progress_html(taught), tabs, compare, gr.skip(), gr.update(visible=True)]
+
+
+def shown(kept: Kept | None, *, left_out: Sequence[str] = (), example: bool = False) -> Frame:
+    """A result, which is the visitor's from now on."""
+    alert, hidden = alerts.left_out_html(left_out), gr.update(visible=False)
+    return [alert, _headline(kept, example=example), gr.skip(), _compared(kept), kept, hidden]
+
+
+def refused(message: str, kept: Kept | None) -> Frame:
+    """The sentence; the result that was there stays."""
+    hidden = gr.update(visible=False)
+    return [alerts.alert_html(message), _headline(kept), gr.skip(), _compared(kept), gr.skip(), hidden]
+
+
+def stopping(runs: Runs) -> Callable[[gr.Request], Any]:
+    """What a Stop button does: it ends the visitor's run, and hides."""
+
+    def on_stop(request: gr.Request) -> Any:  # noqa: ANN401 - Gradio's update
+        runs.stop(request.session_hash)
+        return gr.update(visible=False)
+
+    return on_stop
+
+
+def bringing(
+    engine: atlas.Atlas, *, most: int | None = None
+) -> Callable[[str, Kept | None, GalleryItems], Frame]:
+    """A recipe that is brought along, tried on the pictures at hand, or on so many of them."""
+
+    def on_bring(path: str, kept: Kept | None, items: GalleryItems) -> Frame:
+        try:
+            brought, left_out = load_recipe(engine, path, samples_of(items)[:most])
+        except Exception as error:
+            return refused(told(error), kept)
+        return shown(brought, left_out=left_out)
+
+    return on_bring
+
+
+def _headline(kept: Kept | None, *, example: bool = False) -> str:
+    if kept is None:
+        return f"<section class='at-run'>{heading(text.RESULT_HEADING)}{note(text.WAITING)}</section>"
+    return run_cards.verdict_html(kept, remark=text.EXAMPLE_NOTE if example else "")
+
+
+def _compared(kept: Kept | None) -> str:
+    return "" if kept is None else compare_cards.compare_html(kept.comparison, kept.samples)

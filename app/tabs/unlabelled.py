@@ -1,0 +1,141 @@
+"""The tab that needs no labels: photos and class names in, a model adapted to them out.
+
+Left the photos, right the result as on the tab that learns from labels. Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+import atlas_engine as atlas
+from app import alerts, cards, components, roll_text, text
+from app.border import DEVICE, PRIVATE, QUICK, told
+from app.examples import LESSONS
+from app.handlers.ask import split_classes
+from app.handlers.choices import OBJECTIVES, RollChoices, roll_from_query
+from app.handlers.unlabelled import Roll, adapt_roll
+from app.limits import LIMITS
+from app.markup import heading, note
+from app.state import Kept, Runs
+from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, stopping
+from app.tabs.rows import GalleryItems
+from app.tabs.samples import in_gallery, samples_from_zip, samples_of
+
+__all__ = ["TAB_ID", "unlabelled_tab"]
+
+TAB_ID = "unlabelled"
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The left side: what the visitor gives."""
+
+    photos: gr.Gallery
+    archive: gr.UploadButton
+    names: gr.Textbox
+    settings: list[Any]
+    alert: gr.HTML
+    adapt: gr.Button
+    stop: gr.Button
+
+    @property
+    def inputs(self) -> list[Any]:
+        return [self.photos, self.names, *self.settings]
+
+
+def unlabelled_tab(
+    page: gr.Blocks, tabs: gr.Tabs, engine: atlas.Atlas, runs: Runs, *, bundled: bool
+) -> ResultSide:
+    """Lay out the tab inside the current Blocks, as one of `tabs`; a link may open the page on it."""
+    components.html_area(note(roll_text.LEAD), name="roll-lead")
+    with gr.Row(elem_classes="at-columns"):
+        with gr.Column(scale=4, min_width=320):
+            examples = components.example_row(cards.rolls_html(LESSONS), name="rolls")
+            form = _form()
+        side = result_side(engine, bundled=bundled, prefix="roll-")
+    outputs = [form.alert, *side.outputs, form.stop]
+    shows: dict[str, Any] = {"show_progress_on": side.run, **PRIVATE, **DEVICE}
+    run = _adapting(engine, runs)
+    for start in (form.adapt.click, form.names.submit):
+        begun = start(
+            run,
+            [side.kept, *form.inputs],
+            outputs,
+            show_progress="minimal",
+            scroll_to_output=True,
+            **shows,
+        )
+        side.then_panels(begun)
+    form.stop.click(stopping(runs), None, [form.stop], **QUICK)
+    bring = side.take.bring
+    side.then_panels(
+        bring.upload(bringing(engine, most=LIMITS.samples), [bring, side.kept, form.photos], outputs, **shows)
+    )
+    examples.click(_fill, None, [form.alert, form.photos, form.names], **PRIVATE, queue=False)
+    form.archive.upload(samples_from_zip, [form.archive], [form.alert, form.photos], **PRIVATE)
+    page.load(_from_link, None, [tabs, form.names, *form.settings], **QUICK)
+    return side
+
+
+def _form() -> _Form:
+    lead = heading(roll_text.PHOTOS_HEADING) + note(roll_text.PHOTOS_HELP)
+    components.html_area(lead, name="roll-photos-lead")
+    photos = components.roll_zone()
+    archive = gr.UploadButton(
+        roll_text.FROM_ZIP, file_types=[".zip"], size="sm", elem_id="roll-zip", type="filepath"
+    )
+    components.html_area(note(roll_text.ZIP_HELP), name="roll-zip-help")
+    components.html_area(heading(roll_text.NAMES_HEADING), name="roll-names-lead")
+    names = components.class_box(name="roll-names")
+    settings = _settings()
+    adapt, stop = components.run_buttons(text.ADAPT, start="roll-adapt", stop="roll-stop")
+    alert = components.html_area(name="roll-alert")
+    return _Form(photos, archive, names, settings, alert, adapt, stop)
+
+
+def _settings() -> list[Any]:
+    usual, named = RollChoices(), [(roll_text.METHOD_NAMES[one], one) for one in OBJECTIVES]
+    with gr.Accordion(text.SETTINGS, open=False, elem_id="roll-settings"):
+        objective = gr.Dropdown(
+            named, value=usual.objective, label=text.METHOD_LABEL, info=roll_text.METHOD_HELP
+        )
+        seed = gr.Number(usual.seed, label=text.SEED_LABEL, info=text.SEED_HELP, precision=0, minimum=0)
+    return [objective, seed]
+
+
+def _adapting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]:
+    def on_adapt(  # noqa: PLR0917 - an event, which Gradio calls
+        request: gr.Request,
+        kept: Kept | None,
+        photos: GalleryItems,
+        names: str | None,
+        objective: str,
+        seed: float | None,
+    ) -> Iterator[Frame]:
+        session = str(request.session_hash)
+        try:
+            roll = Roll(samples_of(photos), split_classes(names or ""))
+            chosen = RollChoices(objective, int(seed or 0))
+            for taught in adapt_roll(engine, roll, chosen, holding=lambda run: runs.holding(session, run)):
+                yield frame(taught)
+        except Exception as error:  # the border: a visitor gets a sentence, whatever happened
+            yield refused(told(error), kept)
+
+    return on_adapt
+
+
+def _fill(event: gr.EventData) -> Frame:
+    example = LESSONS[int(event.example)]
+    return [alerts.NOTHING, in_gallery(example.photos), ", ".join(example.lesson.classes)]
+
+
+def _from_link(request: gr.Request) -> Frame:
+    """Names and settings from the page's address, if it has any; then the page opens on this tab."""
+    names, choices = roll_from_query(request.query_params.multi_items())
+    if not names:
+        return [gr.skip()] * 4
+    return [gr.Tabs(selected=TAB_ID), ", ".join(names), choices.objective, choices.seed]

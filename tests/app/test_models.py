@@ -1,0 +1,194 @@
+"""Choosing a model: for oneself alone, checked, built once; a refusal leaves everything as it was."""
+
+from __future__ import annotations
+
+import pytest
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+
+import atlas_engine as atlas
+from app import model_text as text
+from app.engines import Engines
+from app.handlers.choices import Choices
+from app.handlers.models import choose, facts_of, offered
+from app.handlers.takeaway import load_recipe, save_recipe
+from app.handlers.teach import teach
+from app.model import open_engine
+from app.ui import build, launch
+from atlas_engine import fetching
+from tests.standins import TASKS, stand_in
+
+ONE, TWO = "tiny-standin/one", "tiny-standin/two"
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """Two small models with checkpoints, by the names that visitors would type."""
+    folder = tmp_path_factory.mktemp("hub")
+    return {name: stand_in(folder / str(seed), seed=seed) for seed, name in enumerate((ONE, TWO))}
+
+
+@pytest.fixture
+def engines(engine, hub):
+    return Engines(
+        engine, name="bundled", prepare=lambda name: fetching.prepare(hub[name], cache=False), room=1
+    )
+
+
+def test_a_visitor_chooses_for_themselves_alone(engines):
+    *steps, last = choose(engines, "ann", ONE)
+    assert steps[0].doing == text.OPENING
+    assert last.done
+    assert engines.name_of("ann") == ONE
+    assert engines.of("ann").bank.tasks == TASKS
+    assert engines.name_of("bob") == "bundled"
+    assert engines.of("bob") is engines.first
+    assert engines.of(None) is engines.first
+
+
+def test_a_model_that_is_open_is_not_opened_again(engines):
+    list(choose(engines, "ann", ONE))
+    list(choose(engines, "bob", ONE))
+    assert engines.of("bob") is engines.of("ann")
+    list(choose(engines, "ann", "bundled"))
+    assert engines.of("ann") is engines.first
+
+
+def test_the_bank_is_built_with_progress_the_first_time_only(engine, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    offer = stand_in(tmp_path / "hub", seed=2)
+    for wanted in (["cars", "signs", "textures"], []):
+        fresh = Engines(engine, name="bundled", prepare=lambda _: fetching.prepare(offer, cache=False))
+        told = [step.doing for step in choose(fresh, "ann", ONE)]
+        assert [line.rpartition("now ")[2].rstrip(" …") for line in told if ", now" in line] == wanted
+
+
+def test_the_model_used_least_recently_makes_room_and_its_visitor_is_asked_to_choose_again(engines):
+    list(choose(engines, "ann", ONE))
+    held = engines.of("ann")
+    list(choose(engines, "bob", TWO))
+    with pytest.raises(atlas.AtlasError, match=r"was put away to make room .* Choose it again"):
+        engines.of("ann")
+    assert held.bank.tasks == TASKS  # whoever is in the middle of an answer finishes it
+    list(choose(engines, "ann", ONE))
+    assert engines.of("ann").bank.tasks == TASKS
+
+
+def test_who_leaves_is_forgotten(engines):
+    list(choose(engines, "ann", ONE))
+    engines.forget("ann")
+    assert engines.of("ann") is engines.first
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        None,
+        "ViT-B-32@/etc/passwd",
+        "hf-hub:owner/name",
+        "../../weights.pt",
+        "http://host/x",
+        "a/b/c",
+        "/",
+    ],
+)
+def test_paths_hub_ids_and_addresses_are_not_taken_from_visitors(engines, name):
+    with pytest.raises(atlas.AtlasError, match="cannot be chosen on the page"):
+        list(choose(engines, "ann", name))
+    assert engines.of("ann") is engines.first
+
+
+def test_a_name_that_open_clip_does_not_know_leaves_the_former_model(engine):
+    engines = Engines(engine, name="bundled")
+    with pytest.raises(atlas.AtlasError, match="Did you mean 'ViT-B-32'"):
+        list(choose(engines, "ann", "ViT-B-33/openai"))
+    assert engines.of("ann") is engine
+
+
+def test_the_real_clips_are_offered_behind_the_one_that_was_started_with(engine):
+    names = offered(Engines(engine, name="ViT-B-16@mine.pt"))
+    assert names[:3] == ["ViT-B-16@mine.pt", "bundled", "ViT-B-32/openai"]
+    assert set(names[1:]) == set(text.OFFERED)
+
+
+def test_whatever_is_asked_of_the_answering_engine_is_asked_of_the_visitors(engines):
+    now = ["ann"]
+    answering = engines.answering(lambda: now[0])
+    list(choose(engines, "ann", ONE))
+    assert answering.fingerprint == engines.of("ann").fingerprint != engines.first.fingerprint
+    assert "tiny-standin" in repr(answering)
+    now[0] = None
+    assert answering.fingerprint == engines.first.fingerprint
+
+
+def test_a_recipe_for_another_model_is_refused_kindly(engines, lesson, tmp_path):
+    list(choose(engines, "ann", ONE))
+    *_, last = teach(engines.of("ann"), lesson, Choices(method="atlas", steps=2))
+    path = save_recipe(last.kept.recipe, tmp_path)
+    with pytest.raises(atlas.AtlasError, match="Open the one it was made with"):
+        load_recipe(engines.of("bob"), path, [])
+    brought, _ = load_recipe(engines.of("ann"), path, [])
+    assert brought.recipe.classes == last.kept.recipe.classes
+
+
+def test_the_facts_tell_of_a_missing_bank(hub):
+    *_, last = fetching.prepare(hub[ONE].model, cache=False)
+    if last.engine.bank_path is not None:  # another test has built it
+        last.engine.bank_path = None
+    assert facts_of(last.engine, ONE).donors == ()
+
+
+# At start-up.
+
+
+def test_atlas_model_and_atlas_bank_choose_at_the_start(hub, monkeypatch):
+    *_, last = fetching.prepare(hub[TWO], cache=False)
+    monkeypatch.setenv("ATLAS_MODEL", hub[TWO].model)
+    monkeypatch.setenv("ATLAS_BANK", str(last.engine.bank_path))
+    opened = open_engine()
+    with opened.engine:
+        assert (opened.reason, opened.own_bank) == (None, False)
+        assert opened.name == "tiny-standin@base.safetensors"
+        assert opened.engine.bank.tasks == TASKS
+
+
+def test_a_bank_that_does_not_fit_leaves_the_bundled_model_with_its_own(hub, monkeypatch):
+    *_, last = fetching.prepare(hub[TWO], cache=False)
+    monkeypatch.setenv("ATLAS_BANK", str(last.engine.bank_path))
+    opened = open_engine()
+    with opened.engine:
+        assert "was made for another model" in opened.reason
+        assert opened.engine.bank_path != last.engine.bank_path
+
+
+# Through the server, with two visitors at once.
+
+
+@pytest.fixture
+def address(engines):
+    page = build(open_engine(), engines)
+    yield launch(page, host="127.0.0.1")
+    page.close(verbose=False)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Gradio's own sockets, when it is closed
+def test_two_clients_with_two_models_get_their_own_answers(address, engines, squares):
+    ann, bob = (Client(address, verbose=False) for _ in range(2))
+    samples = [handle_file(path) for path in sorted((squares / "try").rglob("*.png"))[:2]]
+
+    def asked(client):
+        rows = client.predict(images=samples, classes="red, green, blue", api_name="/predict")["rows"]
+        return [(row["label"], round(row["prob"], 4)) for row in rows]
+
+    before = asked(bob)
+    facts = ann.predict(model=ONE, api_name="/choose")
+    assert (facts["model"], facts["donors"]) == (ONE, list(TASKS))
+    assert ann.predict(api_name="/models")["now"] == ONE
+    assert bob.predict(api_name="/models")["now"] == "bundled"
+    assert asked(bob) == before
+    assert asked(ann) != before
+    with pytest.raises(AppError, match="cannot be chosen on the page"):
+        ann.predict(model="ViT-B-32@secret.pt", api_name="/choose")
+    assert ann.predict(api_name="/models")["now"] == ONE

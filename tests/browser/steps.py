@@ -1,0 +1,114 @@
+"""What a visitor's hands do on the page, for tests that read like a visit."""
+
+from __future__ import annotations
+
+from playwright.sync_api import TimeoutError
+
+from app import text
+
+HEARD_AFTER = 6  # presses
+STEPS = "#settings input[type=number]"
+NAME = "#class-{0} input[type=text], #class-{0} textarea"
+NAMES = ".at-class input[type=text], .at-class textarea"
+PICTURES = "#compare .at-pair"
+FIRST_WORDS = ".at-card .at-guesses li:first-child .at-label"
+
+
+def panel(page, name):
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def give(page, place, name, files):
+    """Name a class and hand over its pictures."""
+    page.fill(NAME.format(place), name)
+    page.set_input_files(f"#pictures-{place} input[type=file]", files)
+    page.locator(f"#pictures-{place} .thumbnail-item").nth(len(files) - 1).wait_for()
+
+
+def wait_for_names(page, names):
+    """The classes are called so, and there are no more."""
+    page.wait_for_function(
+        "([fields, names]) => [...document.querySelectorAll(fields)].map(one => one.value).join() === names",
+        arg=[NAMES, ",".join(names)],
+    )
+
+
+def start_own(page, colours, *, steps=2, method=None):
+    """Empty the form, teach two colours, and take few steps."""
+    page.click("#own")
+    wait_for_names(page, ["", ""])
+    teach, samples = colours
+    for place, (name, files) in enumerate(teach.items(), start=1):
+        give(page, place, name, files)
+    page.set_input_files("#samples input[type=file]", samples)
+    page.locator("#samples .thumbnail-item").nth(len(samples) - 1).wait_for()
+    page.click("#settings button")
+    page.locator(STEPS).first.fill(str(steps))
+    page.locator(STEPS).first.press("Tab")
+    if method:
+        choose_method(page, method)
+
+
+def choose_method(page, method):
+    page.locator("#settings input[role=combobox]").click()
+    page.get_by_role("option", name=text.METHOD_NAMES[method], exact=True).click()
+
+
+def adapt(page, *, pictures):
+    """Press the button, and wait for a result of that many pictures."""
+    page.click("#adapt")
+    wait_for_result(page, pictures)
+
+
+def wait_for_result(page, pictures):
+    page.wait_for_function(
+        "count => document.querySelector('#run .at-verdict')"
+        " && !document.querySelector('#run').textContent.includes('worked example')"
+        " && document.querySelectorAll('#compare .at-pair').length === count",
+        arg=pictures,
+    )
+
+
+def upload(page, button, file):
+    """Press a button that takes a file, and give it one; again, where the page was too new to hear it."""
+    for _ in range(HEARD_AFTER):
+        try:
+            with page.expect_file_chooser(timeout=5000) as chooser:
+                page.click(button)
+        except TimeoutError:
+            continue
+        chooser.value.set_files(file)
+        return
+    raise AssertionError(f"{button} does not open a file chooser")
+
+
+def ask_about(page, *files, words):
+    if files:
+        page.set_input_files("#images input[type=file]", list(files))
+        page.locator("#images .thumbnail-item").nth(len(files) - 1).wait_for()
+    page.fill("#classes textarea", words)
+    page.click("#ask")
+
+
+def wait_for_answers(page, count):
+    page.wait_for_function(
+        "([line, count]) => document.querySelector('#status [role=status]').textContent.startsWith(line)"
+        " && document.querySelectorAll('.at-card').length === count",
+        arg=[text.finished(count, 0).split(",")[0], count],
+    )
+
+
+def wait_for_pictures(page):
+    """Every picture in sight is there."""
+    page.wait_for_function(
+        "[...document.images].every(one => !one.offsetParent || (one.complete && one.naturalWidth > 0))"
+    )
+
+
+def press_tab_until(page, found, *, most=80):
+    """Press Tab until the script `found` says that the right thing has the focus."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"(() => {{ const it = document.activeElement; return {found}; }})()"):
+            return
+    raise AssertionError(f"the keyboard does not reach: {found}")

@@ -1,0 +1,66 @@
+"""Every tab at a desk's and a phone's width, light and dark. A picture of each is kept in `artefacts/`."""
+
+from __future__ import annotations
+
+import pytest
+
+from app import text
+from app.examples import EXAMPLES
+from tests.browser.steps import ask_about, panel, wait_for_answers, wait_for_pictures
+from tests.serving import ROOT
+
+pytestmark = pytest.mark.browser
+
+AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+# Rules that Gradio's own components break; the last two only in its drop zone.
+OF_GRADIO = {"aria-prohibited-attr", "nested-interactive"}
+OF_ITS_DROP_ZONE = OF_GRADIO | {"label-content-name-mismatch", "image-redundant-alt"}
+RESULT = {text.TAB_COMPARE: "page", text.TAB_INSIDE: "inside", text.TAB_TAKE: "take"}
+
+
+@pytest.fixture
+def looked_at(artefacts):
+    """Check what is in sight, and keep a picture of it."""
+
+    def look(page, name):
+        wait_for_pictures(page)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
+        page.screenshot(path=artefacts / f"{name}.png", full_page=True)
+        if AXE.is_file():
+            assert broken_rules(page, {"exclude": [".at-drop"]}, known=OF_GRADIO) == {}
+            assert broken_rules(page, {"include": [".at-drop"]}, known=OF_ITS_DROP_ZONE) == {}
+
+    return look
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+)
+def test_every_tab_fits_its_width_is_accessible_and_pictured(visit, looked_at, width, scheme):
+    page = visit(width=width, scheme=scheme)
+    if AXE.is_file():
+        page.add_script_tag(path=AXE)
+    for name, short in RESULT.items():
+        panel(page, name)
+        if name == text.TAB_INSIDE:
+            page.click("#bank button")
+            page.locator("#bank-donors svg:visible").wait_for()
+        looked_at(page, f"{short}-{width}-{scheme}")
+    panel(page, text.TAB_ASK)
+    example = EXAMPLES[0]
+    page.get_by_role("button", name=text.example_label(example.title, example.classes)).click()
+    wait_for_answers(page, len(example.files))
+    looked_at(page, f"ask-{width}-{scheme}")
+    ask_about(page, words="cat")
+    page.locator("#alert [role=alert]").wait_for()
+    looked_at(page, f"ask-refused-{width}-{scheme}")
+
+
+def test_axe_is_there_to_look():
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm install --no-save axe-core")
+
+
+def broken_rules(page, where, *, known):
+    found = page.evaluate("where => axe.run(where).then(result => result.violations)", where)
+    return {rule["id"]: [node["html"] for node in rule["nodes"]] for rule in found if rule["id"] not in known}

@@ -1,0 +1,128 @@
+"""The visitor's way on the tab that learns, in a real browser with real files, at a desk and on a phone."""
+
+from __future__ import annotations
+
+import pytest
+
+from app import text
+from app.examples import LESSONS
+from app.limits import LIMITS
+from tests.browser.steps import (
+    NAME,
+    PICTURES,
+    choose_method,
+    panel,
+    start_own,
+    upload,
+    wait_for_names,
+    wait_for_pictures,
+    wait_for_result,
+)
+
+pytestmark = pytest.mark.browser
+
+
+def wait_for_summary(page, said):
+    page.wait_for_function(
+        "said => document.querySelector('#lesson-summary').textContent.includes(said)", arg=said
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_way_from_own_pictures_over_the_sliders_to_a_recipe_and_back(
+    visit, colours, artefacts, tmp_path, width
+):
+    page = visit(width=width)
+
+    def keep(step):
+        page.screenshot(path=artefacts / f"way-{step}-{width}.png", full_page=True)
+
+    wait_for_names(page, LESSONS[0].lesson.classes)
+    start_own(page, colours)
+    wait_for_summary(page, "2 classes, 6 pictures")
+    keep("1-lesson")
+    page.click("#adapt")
+    page.locator("#run [role=progressbar]").wait_for()
+    keep("2-learning")
+    wait_for_result(page, 2)
+    wait_for_pictures(page)
+    assert page.locator("#teach-alert [role=alert]").count() == 0
+    assert page.locator(f"{PICTURES} h3").first.inner_text().startswith(text.ZERO_SHOT)
+    assert text.ZERO_SHOT in page.locator("#run .at-estimates").inner_text()
+    keep("3-compare")
+    choose_method(page, "atlas+text-probe")
+    page.click("#adapt")
+    page.get_by_text("was asked for").wait_for()
+    look_inside(page)
+    keep("4-inside")
+    take_away(page, tmp_path)
+    keep("5-take")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def look_inside(page):
+    panel(page, text.TAB_INSIDE)
+    page.locator("#map svg:visible").first.wait_for()
+    assert page.locator("#donors tbody tr").count() > 1
+    page.locator("#map-by").get_by_text(text.BY_NAMES["kind"]).click()
+    page.wait_for_function("document.querySelector('#map').textContent.includes('kind of block')")
+    slider = page.locator("#turn-1 input[type=number]")
+    slider.fill("0")
+    slider.press("Tab")
+    page.locator("#turned .at-pair").nth(1).wait_for()
+
+
+def take_away(page, folder):
+    panel(page, text.TAB_TAKE)
+    page.wait_for_function("document.querySelector('#lines').textContent.includes('blue-red')")
+    with page.expect_download() as caught:
+        page.click("#recipe")
+    recipe = folder / caught.value.suggested_filename
+    caught.value.save_as(recipe)
+    assert recipe.stat().st_size < 200_000
+    page.click("#make-weights")
+    page.locator("#weights:visible").wait_for()
+    link = page.locator("#lines .at-link a").get_attribute("href")
+    assert link.startswith("?class=blue&class=red")
+    upload(page, "#bring", recipe)
+    page.get_by_text(text.BROUGHT).wait_for()
+    (folder / "mine.safetensors").write_bytes(b"MZ" * 100)
+    upload(page, "#bring", folder / "mine.safetensors")
+    page.get_by_role("alert").filter(has_text="mine.safetensors").wait_for()
+
+
+def test_a_zip_fills_the_rows_and_another_the_samples_and_rows_come_and_go(visit, archive):
+    page = visit()
+    upload(page, "#lesson-zip", archive)
+    page.wait_for_function("document.querySelectorAll('.at-class').length === 2")
+    page.locator("#pictures-2 .thumbnail-item").nth(2).wait_for()
+    wait_for_summary(page, "2 classes, 6 pictures")
+    upload(page, "#samples-zip", archive)
+    page.wait_for_function("document.querySelectorAll('#samples .thumbnail-item').length === 6")
+    assert "red" in page.locator("#samples").inner_text()
+    page.click("#add-class")
+    page.locator("#class-3").wait_for()
+    page.get_by_role("button", name=text.remove_label(1)).click()
+    wait_for_names(page, ["red", ""])
+
+
+def test_what_cannot_be_learned_gets_a_sentence_and_a_long_run_is_stopped(visit, colours, tmp_path):
+    page = visit()
+    page.on("dialog", lambda dialog: pytest.fail("a class name was run"))
+    start_own(page, colours, steps=LIMITS.steps, method="atlas+text-probe")
+    page.fill(NAME.format(2), "red")
+    page.click("#adapt")
+    page.get_by_role("alert").filter(has_text="twice").wait_for()
+    assert page.locator("#pictures-1 .thumbnail-item").count() == 3
+    (tmp_path / "words.jpg").write_text("only words")
+    page.set_input_files("#pictures-2 input[type=file]", [str(tmp_path / "words.jpg")])
+    page.locator("#pictures-2 .thumbnail-item").nth(3).wait_for()
+    evil = "<img src=x onerror=alert(1)>"
+    page.fill(NAME.format(2), evil)
+    page.click("#adapt")
+    page.get_by_role("alert").filter(has_text="words.jpg").wait_for()
+    page.get_by_text("Learning: step").wait_for()
+    page.click("#stop-adapting")
+    wait_for_result(page, 2)
+    assert text.STOPPED_NOTE in page.locator("#run").inner_text()
+    assert evil in page.locator(f"{PICTURES} .at-label").all_inner_texts()
