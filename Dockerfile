@@ -8,7 +8,7 @@ ARG TORCH_INDEX=""
 RUN useradd --create-home --uid 1000 user
 USER user
 WORKDIR /home/user/app
-ENV PATH=/home/user/.local/bin:$PATH PYTHONUNBUFFERED=1 GRADIO_ANALYTICS_ENABLED=False
+ENV HOME=/home/user PATH=/home/user/.local/bin:$PATH PYTHONUNBUFFERED=1 GRADIO_ANALYTICS_ENABLED=False
 
 COPY --chown=user requirements.txt constraints.txt ./
 RUN pip install --no-cache-dir --user ${TORCH_INDEX} "$(grep '^torch==' requirements.txt)" \
@@ -17,6 +17,6 @@ RUN pip install --no-cache-dir --user ${TORCH_INDEX} "$(grep '^torch==' requirem
 
 COPY --chown=user . .
 EXPOSE 7860
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s \
   CMD python -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7860/', timeout=4)"
 CMD ["python", "-m", "app", "--host", "0.0.0.0", "--port", "7860"]

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from atlas_engine.adapt.few_shot import FewShotConfig
     from atlas_engine.adapt.run import Run
+    from atlas_engine.adapt.test_time import TestTimeConfig
+    from atlas_engine.arithmetic.config import AddConfig, NegateConfig
     from atlas_engine.atlas import Atlas, open, predict
     from atlas_engine.cache import Cache
     from atlas_engine.compose.contributions import Contributions, contributions
@@ -34,12 +36,15 @@ if TYPE_CHECKING:
     )
     from atlas_engine.data.support import Support
     from atlas_engine.errors import AtlasError
+    from atlas_engine.fetching import Preparing, offers, prepare
     from atlas_engine.prediction import Comparison, Predictions
     from atlas_engine.recipe import Recipe
     from atlas_engine.result import AdaptResult, Estimate, Step, Verdict
+    from atlas_engine.streaming import Stream, StreamConfig
 
 _HOMES = {
     "AdaptResult": "result",
+    "AddConfig": "arithmetic.config",
     "Atlas": "atlas",
     "AtlasError": "errors",
     "Cache": "cache",
@@ -49,20 +54,27 @@ _HOMES = {
     "Estimate": "result",
     "FewShotConfig": "adapt.few_shot",
     "ImageLimits": "data",
+    "NegateConfig": "arithmetic.config",
     "Picture": "data",
     "Predictions": "prediction",
+    "Preparing": "fetching",
     "Recipe": "recipe",
     "Run": "adapt.run",
     "Step": "result",
+    "Stream": "streaming",
+    "StreamConfig": "streaming",
     "Support": "data.support",
+    "TestTimeConfig": "adapt.test_time",
     "Verdict": "result",
     "ZipLimits": "data",
     "contributions": "compose.contributions",
     "describe": "config",
     "export": "compose.export",
     "natural_key": "data",
+    "offers": "fetching",
     "open": "atlas",
     "predict": "atlas",
+    "prepare": "fetching",
     "read_folder": "data",
     "read_image": "data",
     "read_images": "data",
@@ -71,6 +83,7 @@ _HOMES = {
 
 __all__ = [
     "AdaptResult",
+    "AddConfig",
     "Atlas",
     "AtlasError",
     "Cache",
@@ -80,20 +93,27 @@ __all__ = [
     "Estimate",
     "FewShotConfig",
     "ImageLimits",
+    "NegateConfig",
     "Picture",
     "Predictions",
+    "Preparing",
     "Recipe",
     "Run",
     "Step",
+    "Stream",
+    "StreamConfig",
     "Support",
+    "TestTimeConfig",
     "Verdict",
     "ZipLimits",
     "contributions",
     "describe",
     "export",
     "natural_key",
+    "offers",
     "open",
     "predict",
+    "prepare",
     "read_folder",
     "read_image",
     "read_images",

@@ -9,9 +9,10 @@ Opening is expensive and using it is cheap, so open once and keep it.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -21,7 +22,13 @@ from torch.nn import functional as F
 from atlas_engine import runtime
 from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.run import Run
+from atlas_engine.adapt.test_time import TestTimeConfig
 from atlas_engine.adapting import AUTO, Scene, adapt_few_shot, find_method
+from atlas_engine.arithmetic.addition import add, donors, named
+from atlas_engine.arithmetic.config import AddConfig, NegateConfig
+from atlas_engine.arithmetic.negation import CONTROL, TARGET, negate
+from atlas_engine.arithmetic.scene import Scene as ManyTasks
+from atlas_engine.arithmetic.scene import Task
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.store import load_bank
 from atlas_engine.bank.vector import fingerprint
@@ -29,6 +36,7 @@ from atlas_engine.cache import Cache, cache_key
 from atlas_engine.clip.backbone import Backbone, open_backbone
 from atlas_engine.clip.head import text_head
 from atlas_engine.clip.prompts import check_classes, template_set
+from atlas_engine.clip.wide import wide_scale, wide_text, widen
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import materialise
 from atlas_engine.compose.kernel import Composer
@@ -42,6 +50,14 @@ from atlas_engine.heads.registry import find_head
 from atlas_engine.prediction import Comparison, Predictions, from_logits
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import AdaptResult, Step
+from atlas_engine.streaming import Stream, StreamConfig
+from atlas_engine.test_timing import (
+    NormsResult,
+    PhotoScene,
+    adapt_norms,
+    adapt_test_time,
+    find_test_method,
+)
 
 __all__ = ["Atlas", "open", "predict", "shipped_bank"]
 
@@ -167,6 +183,110 @@ class Atlas:
 
         return Run(start)
 
+    def test_time(
+        self,
+        images: Sequence[ImageSource],
+        classes: Sequence[str],
+        *,
+        objective: str = AUTO,
+        config: TestTimeConfig | None = None,
+        bank: TaskVectorBank | None = None,
+        seed: int = 0,
+    ) -> Run[AdaptResult]:
+        """Adapt to pictures without labels that may show any of `classes`.
+
+        `auto` keeps zero-shot where a check says that adapting did not help. The other objectives are in
+        `test_timing.METHODS`.
+        """
+        find_test_method(objective)
+        chosen = config or TestTimeConfig()
+
+        def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
+            scene = self.unlabelled(images, classes, bank=bank)
+            return adapt_test_time(scene, method=objective, config=chosen, seed=seed, stop=stop)
+
+        return Run(start)
+
+    def test_time_norms(
+        self,
+        images: Sequence[ImageSource],
+        classes: Sequence[str],
+        *,
+        method: str,
+        config: TestTimeConfig | None = None,
+        seed: int = 0,
+    ) -> Run[NormsResult]:
+        """The baselines of `test_time` that tune norm layers, `test_timing.NORMS`: answers, no recipe."""
+
+        def start(stop: threading.Event) -> Generator[Step, None, NormsResult]:
+            scene = self.unlabelled(images, classes)
+            return adapt_norms(scene, method=method, config=config or TestTimeConfig(), seed=seed, stop=stop)
+
+        return Run(start)
+
+    def stream(
+        self,
+        classes: Sequence[str],
+        *,
+        config: StreamConfig | None = None,
+        bank: TaskVectorBank | None = None,
+    ) -> Stream:
+        """Answers for pictures one by one as they arrive, each learning from those before it."""
+        scene = self._scene([], check_classes(classes, at_least=2), self.bank if bank is None else bank)
+        return Stream(
+            scene, see=lambda image: self.pictures([image])[0], features=self.features, config=config
+        )
+
+    def unlabelled(
+        self, images: Sequence[ImageSource], classes: Sequence[str], *, bank: TaskVectorBank | None = None
+    ) -> PhotoScene:
+        """Pictures and class names before this model, as `test_timing` takes them."""
+        names = check_classes(classes, at_least=2)
+        return self._scene(self.pictures(images), names, self.bank if bank is None else bank)
+
+    def negate(
+        self,
+        target: Support,
+        control: Support,
+        *,
+        vector: str | None = None,
+        method: str = AUTO,
+        config: NegateConfig | None = None,
+        bank: TaskVectorBank | None = None,
+        keep: float | None = None,
+        seed: int = 0,
+    ) -> Run[AdaptResult]:
+        """Forget the target's classes while the control keeps a share (`keep`, or the config's) of its own.
+
+        `vector` is the target's own, for the scalar search; by default the one whose images are most alike.
+        """
+        chosen = config or NegateConfig()
+        chosen = chosen if keep is None else dataclasses.replace(chosen, keep=keep)
+
+        def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
+            scene = self._many({TARGET: target, CONTROL: control}, self.bank if bank is None else bank)
+            return negate(scene, vector=vector, method=method, config=chosen, seed=seed, stop=stop)
+
+        return Run(start)
+
+    def add(
+        self,
+        tasks: Mapping[str, Support] | Sequence[Support],
+        *,
+        method: str = AUTO,
+        config: AddConfig | None = None,
+        bank: TaskVectorBank | None = None,
+        seed: int = 0,
+    ) -> Run[AdaptResult]:
+        """One model for several tasks; by default of their own vectors, where the bank has all of them."""
+        several, chosen = named(tasks), config or AddConfig()
+
+        def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
+            scene = self._many(several, donors(self.bank, list(several)) if bank is None else bank)
+            return add(scene, method=method, config=chosen, seed=seed, stop=stop)
+
+        return Run(start)
+
     def adapted(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> nn.Module:
         """The image tower that a recipe describes: an ordinary module that costs what the base costs."""
         donors = self.bank if bank is None else bank
@@ -178,16 +298,20 @@ class Atlas:
     @torch.inference_mode()
     def logits(self, recipe: Recipe, squares: Tensor, *, bank: TaskVectorBank | None = None) -> Tensor:
         """What a recipe says of uint8 squares (N 3 S S) as the tower takes them: (N C), by its classes."""
+        row = find_head(str(recipe.config.get("head", "none")))
         tower = self.adapted(recipe, bank=bank)
+        tower = widen(tower) if row.wide else tower
         parts = [
             tower(self.backbone.as_input(some.float() / 255)).float() for some in torch.split(squares, BATCH)
         ]
-        head = find_head(str(recipe.config.get("head", "none"))).rebuild(
-            {name: tensor.to(self.backbone.device) for name, tensor in recipe.head.items()},
-            self.head(recipe.classes),
-            logit_scale=self.backbone.logit_scale,
+        features, text = F.normalize(torch.cat(parts), dim=-1), self.head(recipe.classes)
+        width = features.shape[1]
+        head = row.rebuild(
+            {name: tensor.to(self.backbone.device).float() for name, tensor in recipe.head.items()},
+            wide_text(text, width),
+            logit_scale=wide_scale(self.backbone.logit_scale, text, width),
         )
-        return head.logits(F.normalize(torch.cat(parts), dim=-1))
+        return head.logits(features)
 
     def compare(
         self, images: Sequence[ImageSource], recipe: Recipe, *, bank: TaskVectorBank | None = None
@@ -212,6 +336,21 @@ class Atlas:
                 f"Open the model that it names (`atlas bank show FILE`), or a bank for this one."
             )
         return weights
+
+    def _many(self, tasks: Mapping[str, Support], bank: TaskVectorBank) -> ManyTasks:
+        """Several tasks before this model, if the bank was made for it."""
+        self._base_blocks(bank)
+        heads = {name: self.head(check_classes(one.classes, at_least=2)) for name, one in tasks.items()}
+        several = tuple(Task(name, one, heads[name].clone()) for name, one in tasks.items())
+        return ManyTasks(self.backbone, bank, several, self.fingerprint)
+
+    def _scene(
+        self, pictures: Sequence[Picture], classes: tuple[str, ...], bank: TaskVectorBank
+    ) -> PhotoScene:
+        self._base_blocks(bank)
+        side = self.backbone.preprocessing.size
+        squares = self._squares(pictures) if pictures else torch.empty(0, 3, side, side, dtype=torch.uint8)
+        return PhotoScene(self.backbone, bank, squares, classes, self.head(classes).clone(), self.fingerprint)
 
     def _squares(self, pictures: Sequence[Picture]) -> Tensor:
         shape = self.backbone.preprocessing

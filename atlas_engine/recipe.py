@@ -1,9 +1,9 @@
 """The recipe: a few KB that rebuild an adapted model. Knows nothing of models and banks but fingerprints.
 
-One safetensors file: the coefficients as float32, what an adapter head learned (if any) and, as JSON in the
-file's metadata, where they come from. Recipes travel between strangers, so `Recipe.load` believes nothing:
-sizes, names, dtypes, shapes and values are checked before a recipe exists. The same checks hold for a recipe
-made here, so that what is saved can be loaded.
+One safetensors file: the coefficients as float32, what an adapter head learned (if any, in float16 as a
+rule) and, as JSON in the file's metadata, where they come from. Recipes travel between strangers, so
+`Recipe.load` believes nothing: sizes, names, dtypes, shapes and values are checked before a recipe exists.
+The same checks hold for a recipe made here, so that what is saved can be loaded.
 """
 
 from __future__ import annotations
@@ -192,8 +192,9 @@ def _check_tensors(recipe: Recipe) -> None:
             f"its coefficients are {tuple(of.values.shape)}, but its tasks and blocks need {wanted}."
         )
     for name, tensor in _tensors(recipe).items():
-        if tensor.dtype != torch.float32:
-            raise RecipeError(f"'{name}' is {tensor.dtype}, and must be float32.")
+        if tensor.dtype != torch.float32 and (tensor.dtype != torch.float16 or name == LAM):
+            needed = "float32" if name == LAM else "float32 or float16"
+            raise RecipeError(f"'{name}' is {tensor.dtype}, and must be {needed}.")
         if not bool(torch.isfinite(tensor).all()):
             raise RecipeError(f"'{name}' holds NaN or infinity.")
 

@@ -37,11 +37,17 @@ MAY_IMPORT = {  # what a part of the engine may import besides itself and the ba
         "result",
     },
 }
-MAY_IMPORT["adapting"] = MAY_IMPORT["adapt"] | {"adapt", "clip"}
-MAY_IMPORT["atlas"] |= {"adapting"}
+MAY_IMPORT["adapting"] = MAY_IMPORT["adapt"] | {"adapt", "clip", "moving"}
+MAY_IMPORT["arithmetic"] = MAY_IMPORT["adapting"]
+MAY_IMPORT["moving"] = {"bank", "clip", "compose"}
+MAY_IMPORT["test_timing"] = MAY_IMPORT["adapting"]
+MAY_IMPORT["streaming"] = MAY_IMPORT["test_timing"] | {"test_timing"}
+MAY_IMPORT["atlas"] |= {"adapting", "arithmetic", "moving", "streaming", "test_timing"}
 MAY_IMPORT["evaluate"] = MAY_IMPORT["atlas"] | {"atlas"}
+MAY_IMPORT["forgetting"] = MAY_IMPORT["evaluate"]
 MAY_IMPORT["training"] = MAY_IMPORT["evaluate"]
 MAY_IMPORT["importing"] = MAY_IMPORT["evaluate"]
+MAY_IMPORT["fetching"] = MAY_IMPORT["importing"] | {"importing"}
 MAY_IMPORT["bench"] = MAY_IMPORT["evaluate"] | {"evaluate", "importing", "training", "views"}
 MAY_IMPORT["study"] = MAY_IMPORT["bench"] | {"bench"}
 MAY_IMPORT["cli"] = MAY_IMPORT["study"] | {"study"}

@@ -83,13 +83,25 @@ def test_auto_tells_a_preview_then_steps_then_what_it_kept(support, bank):
     run = tiny_engine().few_shot(support, bank=bank, config=CONFIG)
     steps = list(run)
     result = run.result()
-    assert [phase for phase, _ in groupby(step.phase for step in steps)] == ["look", "preview", "learn"]
-    (preview,) = [step.preview for step in steps if step.preview is not None]
-    assert preview.method == "text-probe"
+    assert [phase for phase, _ in groupby(step.phase for step in steps)] == [
+        "preview",
+        "look",
+        "slope",
+        "learn",
+    ]
+    first, second = [step.preview for step in steps if step.preview is not None]
+    assert (first.method, second.method) == ("text-probe", "slope+text-probe")
+    assert not first.coefficients.values.any()
+    assert second.coefficients.values.any()
     shares = [step.share for step in steps]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
-    assert [one.method for one in result.estimates] == ["zero-shot", "text-probe", "atlas+text-probe"]
+    assert [one.method for one in result.estimates] == [
+        "zero-shot",
+        "text-probe",
+        "slope+text-probe",
+        "atlas+text-probe",
+    ]
     assert all(one.images == 8 for one in result.estimates)
     assert result.verdict.kept == result.recipe.method
 

@@ -30,7 +30,7 @@ def test_the_second_example_adapts_and_says_whether_it_helped(capsys, monkeypatc
     code = blocks("python")[1]
     exec(compile(code, "README.md", "exec"), {})
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("learn 39") for line in lines)
+    assert any(line.startswith("learn 23") for line in lines)
     assert any("of 20 images held out" in line for line in lines)
     assert lines[-1].startswith("1.jpg  ")
 

@@ -29,9 +29,9 @@ __all__ = ["FewShotConfig", "few_shot"]
 class FewShotConfig(LoopConfig):
     """How coefficients are learned from a few labelled pictures."""
 
-    steps: int = setting(40, help="optimiser steps", low=0, high=100_000)
+    steps: int = setting(24, help="optimiser steps", low=0, high=100_000)
     lr: float = setting(0.05, help="learning rate of the first step", low=0.0, high=100.0)
-    batch: int = setting(32, help="pictures a step; all of them where there are fewer", low=1)
+    batch: int = setting(16, help="pictures a step; all of them where there are fewer", low=1)
     views: int = setting(6, help="random views of each picture, made once and kept", low=1, high=1000)
     share: float = setting(
         0.5, help="share of the tower's weights, from its end, that may move; 1 for all", low=0.0, high=1.0

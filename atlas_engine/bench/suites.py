@@ -40,6 +40,11 @@ SUITES = (
         "atlas_engine.bench.engine:engine",
     ),
     Suite(
+        "few-shot",
+        "adapting to a few pictures, and its first answer, in plain training passes",
+        "atlas_engine.bench.few_shot:few_shot",
+    ),
+    Suite(
         "predict",
         "a prediction against the bare tower, the imports and the cache",
         "atlas_engine.bench.predict:predict",

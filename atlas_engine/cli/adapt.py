@@ -10,11 +10,10 @@ from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.cli.command import Command
 from atlas_engine.cli.flags import add_settings, settings_from
 from atlas_engine.cli.output import add_json_flag, emit, emit_json, say
-from atlas_engine.cli.progress import Progress
+from atlas_engine.cli.watching import watched
 from atlas_engine.views.tables import table
 
 if TYPE_CHECKING:
-    from atlas_engine.adapt.run import Run
     from atlas_engine.data.support import Support
     from atlas_engine.prediction import Comparison
     from atlas_engine.result import AdaptResult
@@ -49,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     support = _support(args)
     with open_atlas(args.model, bank=args.bank) as engine:
         work = engine.few_shot(support, method=args.method, config=config, seed=args.seed)
-        result = _watched(work)
+        result = watched(work)
         queries = engine.compare(image_files(args.query), result.recipe) if args.query else None
     if args.output:
         result.save(args.output)
@@ -64,19 +63,6 @@ def _support(args: argparse.Namespace) -> Support:
     for sentence in (*map(str, left_out), *support.warnings()):
         say(sentence)
     return support
-
-
-def _watched(work: Run[AdaptResult]) -> AdaptResult:
-    """The result, with a line of progress; an interrupt ends the run where it stands."""
-    with Progress(100, "adapting (% of the work)") as progress:
-        try:
-            for step in work:
-                loss = f", loss {step.loss:.3f}" if step.phase == "learn" else ""
-                done = int(100 * (step.share or 0.0))
-                progress.advance(done - progress.done, f"{step.phase} {step.index + 1} of {step.of}{loss}")
-        except KeyboardInterrupt:
-            work.cancel()
-    return work.result()
 
 
 def _facts(result: AdaptResult, queries: Comparison | None) -> dict[str, object]:

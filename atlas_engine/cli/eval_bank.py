@@ -14,7 +14,7 @@ from atlas_engine.cli.command import Command
 from atlas_engine.cli.flags import add_settings, settings_from
 from atlas_engine.cli.output import add_json_file, emit, write_json
 from atlas_engine.cli.progress import Progress
-from atlas_engine.files import replacing
+from atlas_engine.cli.studies import ledger_beside, svg_file, word_list, write_text
 
 if TYPE_CHECKING:
     from atlas_engine.atlas import Atlas
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["BITS", "DONORS", "SELECTION"]
 
-ROWS_ENDING = ".rows"
-
 
 def donor_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, a bank, settings, and a figure."""
     _arguments(parser)
     parser.add_argument(
-        "--figure", type=_svg, metavar="OUT.svg", help="also draw the gains, and beside it cosines and norms"
+        "--figure",
+        type=svg_file,
+        metavar="OUT.svg",
+        help="also draw the gains, and beside it cosines and norms",
     )
 
 
@@ -49,7 +50,7 @@ def run_donors(args: argparse.Namespace) -> int:
         grids = [gain_grid(trials), cosine_grid(parts), norm_grid(parts)]
         if args.figure:
             for grid, ending in zip(grids, ("", "-cosines", "-norms"), strict=True):
-                _write(args.figure.with_name(f"{args.figure.stem}{ending}.svg"), heat_map(grid))
+                write_text(args.figure.with_name(f"{args.figure.stem}{ending}.svg"), heat_map(grid))
         sheets = [target_sheet(trials), *map(Sheet.of, grids)]
         return study.tell(args, sheets, trials, {"anatomy": parts.as_dict()})
 
@@ -61,7 +62,7 @@ def bit_arguments(parser: argparse.ArgumentParser) -> None:
     _arguments(parser)
     parser.add_argument(
         "--storages",
-        type=_words,
+        type=word_list,
         default=STORAGES,
         metavar="S,S",
         help=f"formats to compare (default {','.join(STORAGES)})",
@@ -132,14 +133,13 @@ def _opened(args: argparse.Namespace) -> Iterator[_Study]:
     """The engine with its bank, and the trials done before; what cannot be written is refused early."""
     from atlas_engine.atlas import open as open_atlas
     from atlas_engine.data.folders import read_folder
-    from atlas_engine.study.ledger import Ledger
     from atlas_engine.study.tasks import StudySettings
 
     settings = settings_from(args, StudySettings)
     for path in filter(None, (args.markdown, getattr(args, "figure", None))):
         check_output(path)
     folders = [read_folder(path, track_pattern=args.track_pattern) for path in args.folders]
-    ledger = Ledger(args.json.with_name(args.json.name + ROWS_ENDING) if args.json else None)
+    ledger = ledger_beside(args.json)
     with open_atlas(args.model, bank=args.bank) as engine:
         yield _Study(engine, folders, settings, ledger)
 
@@ -188,7 +188,9 @@ class _Study:
         if args.json:
             write_json(args.json, {**self.facts(), "trials": [one.as_dict() for one in trials], **more})
         if args.markdown:
-            _write(args.markdown, "\n\n".join([*(sheet.markdown() for sheet in sheets), self.about()]) + "\n")
+            write_text(
+                args.markdown, "\n\n".join([*(sheet.markdown() for sheet in sheets), self.about()]) + "\n"
+            )
         emit("\n\n".join([*(sheet.plain() for sheet in sheets), self.about()]))
         return 0
 
@@ -216,26 +218,8 @@ class _Study:
         )
 
 
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
-
-
-def _svg(text: str) -> Path:
-    if Path(text).suffix.lower() != ".svg":
-        raise argparse.ArgumentTypeError(f"'{text}' must end in .svg")
-    return Path(text)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not words:
-        raise argparse.ArgumentTypeError("give at least one, or several with commas between them")
-    return words
-
-
 def _numbers(text: str) -> tuple[int, ...]:
-    words = _words(text)
+    words = word_list(text)
     if not all(word.isdecimal() and int(word) for word in words):
         raise argparse.ArgumentTypeError(f"'{text}' must be numbers of at least 1, as in 1,2,4")
     return tuple(map(int, words))

@@ -27,6 +27,14 @@ GROUPS = {
 
 ROWS = (
     Row("adapt", "few-shot", "Learn from a few labelled images.", "atlas_engine.cli.adapt:FEW_SHOT"),
+    Row(
+        "adapt",
+        "test-time",
+        "Learn from images without labels.",
+        "atlas_engine.cli.adapt_test_time:TEST_TIME",
+    ),
+    Row("adapt", "negate", "Forget a set of classes.", "atlas_engine.cli.adapt_arithmetic:NEGATE"),
+    Row("adapt", "add", "One model for several tasks.", "atlas_engine.cli.adapt_arithmetic:ADD"),
     Row("bank", "list", "List banks: here, and public ones.", "atlas_engine.cli.bank:LIST"),
     Row("bank", "show", "Print what a bank holds.", "atlas_engine.cli.bank:SHOW"),
     Row("bank", "verify", "Check a bank file, and that it fits a model.", "atlas_engine.cli.bank:VERIFY"),
@@ -52,6 +60,27 @@ ROWS = (
     ),
     Row(
         "eval", "few-shot", "Compare few-shot methods on folders.", "atlas_engine.cli.eval_few_shot:FEW_SHOT"
+    ),
+    Row(
+        "eval",
+        "test-time",
+        "Compare methods that learn without labels.",
+        "atlas_engine.cli.eval_test_time:TEST_TIME",
+    ),
+    Row("eval", "negate", "Compare ways to forget.", "atlas_engine.cli.eval_arithmetic:NEGATE"),
+    Row("eval", "add", "Compare ways to add tasks.", "atlas_engine.cli.eval_arithmetic:ADD"),
+    Row(
+        "eval",
+        "transfer",
+        "Learn on one domain, ask about others.",
+        "atlas_engine.cli.eval_transfer:TRANSFER",
+    ),
+    Row("eval", "peft", "Compare coefficients in K parts with LoRA.", "atlas_engine.cli.eval_peft:PEFT"),
+    Row(
+        "eval",
+        "disentangle",
+        "How vectors get along, and how few numbers do.",
+        "atlas_engine.cli.eval_peft:DISENTANGLE",
     ),
     Row("eval", "donors", "What each vector of a bank is good for.", "atlas_engine.cli.eval_bank:DONORS"),
     Row("eval", "bits", "What a bank loses in fewer bits.", "atlas_engine.cli.eval_bank:BITS"),

@@ -23,7 +23,7 @@ from atlas_engine.heads.base import Evidence, Rate, with_shapes
 __all__ = ["Probe"]
 
 INVERSE_STRENGTH = 10.0
-WEAK = 100.0  # of 1 to 300, best at 1, 4 and 16 images a class on the sets of the bank
+WEAK = 0.25  # of logit_scale², best at 1, 4 and 16 images a class on the sets of the bank
 ITERATIONS = 200
 STARTS = ("zero", "text")
 
@@ -55,7 +55,7 @@ class Probe:
     @classmethod
     def from_text(cls, evidence: Evidence) -> Probe:
         """Fitted from the class names, with a weak pull back to them."""
-        return cls.fitted(evidence, centre="text", inverse_strength=WEAK)
+        return cls.fitted(evidence, centre="text", inverse_strength=WEAK * evidence.logit_scale**2)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> Probe:  # noqa: ARG003

@@ -10,13 +10,14 @@ from typing import Protocol
 from torch import Tensor
 
 from atlas_engine.errors import ConfigError, unknown_name
+from atlas_engine.heads import anchored
 from atlas_engine.heads.base import Evidence, Head, ZeroShot
 from atlas_engine.heads.estimate import MakeHead, MakeHeads, one_by_one
 from atlas_engine.heads.lpp import LPP
 from atlas_engine.heads.probe import Probe
 from atlas_engine.heads.tip import Tip
 
-__all__ = ["HEADS", "HeadRow", "find_head"]
+__all__ = ["HEADS", "WITHOUT_LABELS", "HeadRow", "find_head"]
 
 
 class Rebuild(Protocol):
@@ -37,6 +38,7 @@ class HeadRow:
     alone: MakeHead  # made on zero-shot features, ready to use
     folds: MakeHeads  # the same for many labellings, for `estimate`
     rebuild: Rebuild
+    wide: bool = False  # it wants features that also tell what was seen before it was put into words
 
 
 _ROWS = (
@@ -74,27 +76,41 @@ _ROWS = (
     ),
     HeadRow(
         "linear-probe",
-        "logistic regression on the features",
+        "logistic regression on what was said and seen, as CLIP's authors measure features",
         Probe.start,
         Probe.fitted,
         one_by_one(Probe.fitted),
         Probe.from_tensors,
+        wide=True,
     ),
     HeadRow(
         "text-probe",
-        "logistic regression on the features that starts from the class names",
+        "logistic regression that starts from the class names, on what was said and seen",
         Probe.from_text,
         Probe.from_text,
         one_by_one(Probe.from_text),
         Probe.from_tensors,
+        wide=True,
     ),
 )
 
 HEADS = MappingProxyType({row.name: row for row in _ROWS})
 
+_ANCHORED = HeadRow(
+    "anchored",
+    "class centres found among pictures without labels",
+    anchored.from_evidence,
+    anchored.from_evidence,
+    one_by_one(anchored.from_evidence),
+    Probe.from_tensors,
+)
+WITHOUT_LABELS = MappingProxyType({_ANCHORED.name: _ANCHORED})
+"""Heads that recipes keep, but that no labelled evidence is needed for: not among those to choose from."""
+
 
 def find_head(name: str) -> HeadRow:
     """The row of that name, or an error that offers the nearest."""
-    if name not in HEADS:
-        raise ConfigError(unknown_name("head", name, HEADS))
-    return HEADS[name]
+    rows = {**HEADS, **WITHOUT_LABELS}
+    if name not in rows:
+        raise ConfigError(unknown_name("head", name, rows))
+    return rows[name]

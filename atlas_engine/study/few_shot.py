@@ -41,6 +41,10 @@ class GridSettings(Settings):
     max_test: int | None = setting(None, help="most pictures to measure on, as many of each class", low=2)
     steps: int | None = setting(None, help="optimiser steps of all that train; none is the product's", low=1)
     batch: int | None = setting(None, help="pictures a step; none is the product's", low=1)
+    views: int | None = setting(None, help="random views kept of each picture; none is the product's", low=1)
+    share: float | None = setting(
+        None, help="share of the tower that task vectors may move; none is the product's", low=0.0, high=1.0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +57,7 @@ class GridSettings(Settings):
 
     def budget(self) -> FewShotConfig | None:
         """What is learned with; none where the product is to decide."""
-        given = {name: getattr(self, name) for name in ("steps", "batch")}
+        given = {name: getattr(self, name) for name in ("steps", "batch", "views", "share")}
         chosen = {name: value for name, value in given.items() if value is not None}
         return FewShotConfig(**chosen) if chosen else None
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from atlas_engine.study.few_shot import GridRow
 from atlas_engine.study.methods import ZERO_SHOT
-from atlas_engine.study.report import Sheet
-from atlas_engine.study.trials import Mean
+from atlas_engine.study.report import Sheet, names_in, those
+from atlas_engine.study.trials import mean_of
 from atlas_engine.views.figures import Grid
 
 __all__ = ["calibration_sheet", "grid_sheets", "method_grid"]
@@ -24,17 +24,19 @@ Number = Callable[[GridRow], float]
 
 def grid_sheets(rows: Rows) -> list[Sheet]:
     """Means over data sets, differences to zero-shot, each data set, costs, and what methods expected."""
-    datasets = _names(rows, "dataset")
+    datasets = names_in(rows, "dataset")
     where = f"mean over {len(datasets)} data sets" if len(datasets) > 1 else datasets[0]
-    sheets = [_sheet(f"Accuracy in %, {where}", rows, lambda own: _mean(own).shown())]
+    sheets = [_sheet(f"Accuracy in %, {where}", rows, lambda own: mean_of(own).shown())]
     gain = _gain(rows)
     if gain is not None:
         difference = _sheet(
-            f"Difference to zero-shot in points, {where}", rows, lambda own: _mean(own, gain).shown(sign=True)
+            f"Difference to zero-shot in points, {where}",
+            rows,
+            lambda own: mean_of(own, gain).shown(sign=True),
         )
         sheets.append(difference)
     if len(datasets) > 1:
-        sheets += [_dataset_sheet(name, _of(rows, dataset=name), gain) for name in datasets]
+        sheets += [_dataset_sheet(name, those(rows, dataset=name), gain) for name in datasets]
     estimates = calibration_sheet(rows)
     return [*sheets, _cost_sheet(rows), *([] if estimates is None else [estimates])]
 
@@ -42,9 +44,9 @@ def grid_sheets(rows: Rows) -> list[Sheet]:
 def calibration_sheet(rows: Rows) -> Sheet | None:
     """What methods expected of themselves beside what came true; nothing where none says."""
     lines = []
-    for method in _names(rows, "method"):
+    for method in names_in(rows, "method"):
         for shots in sorted({row.shots for row in rows}):
-            own = [row for row in _of(rows, method=method, shots=shots) if row.estimate is not None]
+            own = [row for row in those(rows, method=method, shots=shots) if row.estimate is not None]
             if own:
                 lines.append((method, shots, len(own), *_calibration(own)))
     if not lines:
@@ -57,13 +59,14 @@ def calibration_sheet(rows: Rows) -> Sheet | None:
 def method_grid(rows: Rows) -> Grid:
     """Methods × shots, mean over data sets and seeds: points above zero-shot, or accuracy without that."""
     gain, shots = _gain(rows), sorted({row.shots for row in rows})
-    methods = tuple(name for name in _names(rows, "method") if gain is None or name != ZERO_SHOT)
+    methods = tuple(name for name in names_in(rows, "method") if gain is None or name != ZERO_SHOT)
     methods = methods or (ZERO_SHOT,)
     number = gain or _accuracy
     values = tuple(
-        tuple(100 * _mean(_of(rows, method=name, shots=k), number).mean for k in shots) for name in methods
+        tuple(100 * mean_of(those(rows, method=name, shots=k), number).mean for k in shots)
+        for name in methods
     )
-    datasets, seeds = len(_names(rows, "dataset")), len({row.seed for row in rows})
+    datasets, seeds = len(names_in(rows, "dataset")), len({row.seed for row in rows})
     what = "Accuracy in %" if gain is None else "Accuracy above zero-shot in points"
     return Grid(
         "Few-shot methods",
@@ -79,16 +82,16 @@ def _sheet(title: str, rows: Rows, cell: Callable[[Rows], str]) -> Sheet:
     """Methods × shots."""
     shots = sorted({row.shots for row in rows})
     lines = [
-        (method, *(cell(_of(rows, method=method, shots=k)) for k in shots))
-        for method in _names(rows, "method")
+        (method, *(cell(those(rows, method=method, shots=k)) for k in shots))
+        for method in names_in(rows, "method")
     ]
     return Sheet(title, lines, ("method", *(f"k = {k}" for k in shots)))
 
 
 def _dataset_sheet(name: str, rows: Rows, gain: Number | None) -> Sheet:
     def cell(own: Rows) -> str:
-        accuracy = _mean(own).shown()
-        return accuracy if gain is None else f"{accuracy} ({100 * _mean(own, gain).mean:+.1f})"
+        accuracy = mean_of(own).shown()
+        return accuracy if gain is None else f"{accuracy} ({100 * mean_of(own, gain).mean:+.1f})"
 
     counts = sorted({row.n_test for row in rows})
     images = "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
@@ -123,26 +126,9 @@ def _calibration(rows: Rows) -> tuple[float, float, float, float]:
 
 def _gain(rows: Rows) -> Number | None:
     """Accuracy above zero-shot on the same problem, if zero-shot was measured."""
-    known = {(r.dataset, r.shots, r.seed): r.accuracy for r in _of(rows, method=ZERO_SHOT)}
+    known = {(r.dataset, r.shots, r.seed): r.accuracy for r in those(rows, method=ZERO_SHOT)}
     return (lambda row: row.accuracy - known[row.dataset, row.shots, row.seed]) if known else None
 
 
 def _accuracy(row: GridRow) -> float:
     return row.accuracy
-
-
-def _mean(rows: Rows, number: Number = _accuracy) -> Mean:
-    """Over the seeds, of the mean over data sets."""
-    seeds = sorted({row.seed for row in rows})
-    means = [statistics.fmean(number(row) for row in rows if row.seed == seed) for seed in seeds]
-    return Mean(statistics.fmean(means), statistics.stdev(means) if len(means) > 1 else None)
-
-
-def _names(rows: Rows, field: str) -> tuple[str, ...]:
-    """What stands in a field, in the order of appearance."""
-    return tuple(dict.fromkeys(getattr(row, field) for row in rows))
-
-
-def _of(rows: Rows, **wanted: object) -> list[GridRow]:
-    """The rows whose fields have these values."""
-    return [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]

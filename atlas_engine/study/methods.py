@@ -3,6 +3,7 @@
     solver = Solver(engine, bank=bank, config=FewShotConfig(steps=40, batch=32))
     answer = find_method("tip").solve(solver, problem)
     answer.logits.argmax(dim=1), answer.seconds, answer.fell_back
+    find_method("tip").learn(solver, problem).logits(squares)       # the same model, asked about others
 
 All see the same shots, as the same squares. Those that train an image tower take them in turn, in random
 views of one kind (`Augment(jitter=0)`, as the product), and pass the same number of them through the tower,
@@ -37,9 +38,9 @@ from atlas_engine.heads.registry import HEADS
 from atlas_engine.result import AdaptResult, Estimate
 from atlas_engine.study.tasks import Problem, shown_shots, units
 
-__all__ = ["METHODS", "ZERO_SHOT", "Answer", "Method", "Solver", "find_method"]
+__all__ = ["METHODS", "ZERO_SHOT", "Answer", "Learned", "Method", "Solver", "find_method"]
 
-KEPT_FEATURES = 4  # sets of squares whose features stay: the test pictures, and the shots in turn
+KEPT_FEATURES = 12  # sets of squares whose features stay: the shots, and pictures to measure on of each kind
 RANK = 16  # of the low-rank differences
 
 
@@ -55,6 +56,20 @@ class Answer:
     def accuracy(self, labels: Tensor) -> float:
         """The share of pictures that are told right."""
         return int((self.logits.argmax(dim=1) == labels).sum()) / len(labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A model that is ready to use: logits (N C) on the CPU for squares (N 3 S S), and what it cost."""
+
+    logits: Callable[[Tensor], Tensor]
+    seconds: float
+    fell_back: bool = False
+    estimate: Estimate | None = None
+
+    def about(self, squares: Tensor) -> Answer:
+        """What it says of these squares."""
+        return Answer(self.logits(squares), self.seconds, self.fell_back, self.estimate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +102,7 @@ class Solver:
         return Timed(features, time.perf_counter() - start)
 
 
-Solve = Callable[[Solver, Problem], Answer]
+Learn = Callable[[Solver, Problem], Learned]
 Facts = Callable[[Solver], dict[str, Any]]
 
 
@@ -96,9 +111,13 @@ class Method:
     """One way to solve a problem, and what its answers depend on besides the model and the problem."""
 
     name: str
-    solve: Solve
+    learn: Learn
     facts: Facts
     mixes: bool = False  # task vectors, so that it needs a bank
+
+    def solve(self, solver: Solver, problem: Problem) -> Answer:
+        """Learn from the shots, and answer for the problem's test pictures."""
+        return self.learn(solver, problem).about(problem.squares)
 
 
 def find_method(name: str) -> Method:
@@ -111,31 +130,34 @@ def find_method(name: str) -> Method:
 # ---- without training a tower
 
 
-def _by_names(solver: Solver, problem: Problem) -> Answer:
-    logits = text_logits(
-        solver.zero_shot(problem.squares).features,
-        solver.text(problem),
-        logit_scale=solver.engine.backbone.logit_scale,
-    )
-    return Answer(logits.cpu(), 0.0)
+def _by_names(solver: Solver, problem: Problem) -> Learned:
+    text, scale = solver.text(problem), solver.engine.backbone.logit_scale
+
+    def logits(squares: Tensor) -> Tensor:
+        return text_logits(solver.zero_shot(squares).features, text, logit_scale=scale).cpu()
+
+    return Learned(logits, 0.0)
 
 
 def _head(name: str) -> Method:
     """A head alone, on zero-shot features."""
     row = HEADS[name]
 
-    def solve(solver: Solver, problem: Problem) -> Answer:
+    def learn(solver: Solver, problem: Problem) -> Learned:
         text, shots = solver.text(problem), solver.zero_shot(solver.shots(problem))
         start = time.perf_counter()
         labels = torch.tensor(problem.support.labels)
         scale = solver.engine.backbone.logit_scale
         head = row.alone(Evidence(shots.features, labels, text, logit_scale=scale))
         seconds = shots.seconds + time.perf_counter() - start
-        with torch.inference_mode():
-            logits = head.logits(solver.zero_shot(problem.squares).features)
-        return Answer(logits.cpu(), seconds)
 
-    return Method(name, solve, _nothing)
+        @torch.inference_mode()
+        def logits(squares: Tensor) -> Tensor:
+            return head.logits(solver.zero_shot(squares).features).cpu()
+
+        return Learned(logits, seconds)
+
+    return Method(name, learn, _nothing)
 
 
 # ---- training the tower itself
@@ -144,18 +166,21 @@ def _head(name: str) -> Method:
 def _tower(name: str, kind: str) -> Method:
     """The image tower fine-tuned under the frozen class names, as task vectors are made."""
 
-    def solve(solver: Solver, problem: Problem) -> Answer:
+    def learn(solver: Solver, problem: Problem) -> Learned:
         lesson = _lesson(solver, problem)
         settings = _tune_settings(solver, kind, seed=problem.seed, most=len(lesson.train))
         visual = solver.engine.backbone.visual
         start = time.perf_counter()
         model = tuned(visual, kind, _ended(tune(visual, lesson, settings=settings)).difference)
         seconds = time.perf_counter() - start
-        features = lesson.units(model.features, problem.squares)
-        logits = text_logits(features, lesson.head, logit_scale=lesson.logit_scale)
-        return Answer(logits.cpu(), seconds)
 
-    return Method(name, solve, lambda solver: _tune_settings(solver, kind).as_dict())
+        def logits(squares: Tensor) -> Tensor:
+            features = lesson.units(model.features, squares)
+            return text_logits(features, lesson.head, logit_scale=lesson.logit_scale).cpu()
+
+        return Learned(logits, seconds)
+
+    return Method(name, learn, lambda solver: _tune_settings(solver, kind).as_dict())
 
 
 def _tune_settings(solver: Solver, kind: str, *, seed: int = 0, most: int | None = None) -> TuneSettings:
@@ -202,7 +227,7 @@ def _ended(steps: Generator[TuneStep, None, Tuned]) -> Tuned:
 def _mixed(name: str) -> Method:
     """What the product does when it is asked for this method."""
 
-    def solve(solver: Solver, problem: Problem) -> Answer:
+    def learn(solver: Solver, problem: Problem) -> Learned:
         engine = solver.engine
         solver.text(problem)  # nobody is charged for reading the names
         start = time.perf_counter()
@@ -211,10 +236,13 @@ def _mixed(name: str) -> Method:
         )
         result = run.result()
         seconds = time.perf_counter() - start
-        logits = engine.logits(result.recipe, problem.squares, bank=solver.bank)
-        return Answer(logits.cpu(), seconds, result.fell_back, _expected(result))
 
-    return Method(name, solve, _mixture, mixes=True)
+        def logits(squares: Tensor) -> Tensor:
+            return engine.logits(result.recipe, squares, bank=solver.bank).cpu()
+
+        return Learned(logits, seconds, result.fell_back, _expected(result))
+
+    return Method(name, learn, _mixture, mixes=True)
 
 
 def _mixture(solver: Solver) -> dict[str, Any]:
@@ -233,10 +261,10 @@ def _nothing(_: Solver) -> dict[str, Any]:
 
 _ROWS = (
     Method(ZERO_SHOT, _by_names, _nothing),
-    *(_head(name) for name in HEADS if name != "none"),
+    *(_head(name) for name, row in HEADS.items() if name != "none" and not row.wide),
     _tower("finetune", "standard"),
     _tower("lora", "lora"),
-    *(_mixed(name) for name, method in adapting.METHODS.items() if method.learns),
+    *(_mixed(name) for name, row in adapting.METHODS.items() if row.mixes or HEADS[row.head].wide),
     _mixed(adapting.AUTO),
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from atlas_engine.study.bits import Cost, loss_of
 from atlas_engine.study.donors import Anatomy
@@ -22,12 +23,16 @@ __all__ = [
     "cosine_grid",
     "cost_sheet",
     "gain_grid",
+    "names_in",
     "norm_grid",
     "selection_sheets",
     "target_sheet",
+    "those",
 ]
 
 MEAN = "mean"
+
+Line = TypeVar("Line")
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,8 @@ class Sheet:
 def target_sheet(trials: Sequence[Trial]) -> Sheet:
     """The targets, and what zero-shot gives there."""
     rows = []
-    for target in _names(trials, "target"):
-        own = _of(trials, target=target)
+    for target in names_in(trials, "target"):
+        own = those(trials, target=target)
         zero_shot = mean_of(own, _zero_shot)
         rows.append((target, own[0].classes, own[0].n_test, zero_shot.shown()))
     return Sheet("Targets", rows, ("target", "classes", "test images", "zero-shot %"))
@@ -65,14 +70,17 @@ def target_sheet(trials: Sequence[Trial]) -> Sheet:
 
 def gain_grid(trials: Sequence[Trial]) -> Grid:
     """Gain over zero-shot in points: donors × targets, and the mean over targets."""
-    targets = _names(trials, "target")
+    targets = names_in(trials, "target")
 
     def points(own: Sequence[Trial]) -> float:
         return 100 * mean_of(own, lambda trial: trial.gain).mean
 
-    arms = _names(trials, "arm")
+    arms = names_in(trials, "arm")
     values = [
-        (*(points(_of(trials, arm=arm, target=target)) for target in targets), points(_of(trials, arm=arm)))
+        (
+            *(points(those(trials, arm=arm, target=target)) for target in targets),
+            points(those(trials, arm=arm)),
+        )
         for arm in arms
     ]
     seeds = len({trial.seed for trial in trials})
@@ -141,17 +149,17 @@ def cost_sheet(costs: Sequence[Cost]) -> Sheet:
 
 def bit_sheet(trials: Sequence[Trial]) -> Sheet:
     """Accuracy in each format on each target, and the difference to float32 on the same problems."""
-    targets, storages = _names(trials, "target"), _names(trials, "arm")
+    targets, storages = names_in(trials, "target"), names_in(trials, "arm")
     rows = [
         (
             name,
-            *(mean_of(_of(trials, arm=name, target=target)).shown() for target in targets),
-            mean_of(_of(trials, arm=name)).shown(),
+            *(mean_of(those(trials, arm=name, target=target)).shown() for target in targets),
+            mean_of(those(trials, arm=name)).shown(),
             loss_of(trials, name).shown(sign=True),
         )
         for name in storages
     ]
-    zero_shot = [mean_of(_of(trials, target=target), _zero_shot).shown() for target in targets]
+    zero_shot = [mean_of(those(trials, target=target), _zero_shot).shown() for target in targets]
     rows.append(("zero-shot", *zero_shot, mean_of(trials, _zero_shot).shown(), "–"))
     title = f"Accuracy in %, {trials[0].shots} shots, all vectors"
     return Sheet(title, rows, ("storage", *targets, MEAN, "against float32"))
@@ -159,17 +167,21 @@ def bit_sheet(trials: Sequence[Trial]) -> Sheet:
 
 def selection_sheets(trials: Sequence[Trial]) -> list[Sheet]:
     """Strategies × budgets: the mean over targets and, where there are several, each target."""
-    targets = _names(trials, "target")
-    each = [_selection_sheet(target, _of(trials, target=target)) for target in targets]
+    targets = names_in(trials, "target")
+    each = [_selection_sheet(target, those(trials, target=target)) for target in targets]
     return each if len(targets) == 1 else [_selection_sheet("mean over targets", trials), *each]
 
 
 def _selection_sheet(where: str, trials: Sequence[Trial]) -> Sheet:
     """The whole bank is one column, the same for every strategy."""
-    whole = _of(trials, arm=ALL)
+    whole = those(trials, arm=ALL)
     budgets = sorted({trial.vectors for trial in trials if trial.arm != ALL})
     rows = [
-        (name, *(mean_of(_of(trials, arm=name, vectors=b)).shown() for b in budgets), mean_of(whole).shown())
+        (
+            name,
+            *(mean_of(those(trials, arm=name, vectors=b)).shown() for b in budgets),
+            mean_of(whole).shown(),
+        )
         for name in STRATEGIES
     ]
     zero_shot = mean_of(whole, _zero_shot)
@@ -181,11 +193,11 @@ def _zero_shot(trial: Trial) -> float:
     return trial.zero_shot
 
 
-def _names(trials: Sequence[Trial], field: str) -> tuple[str, ...]:
+def names_in(lines: Sequence[object], field: str) -> tuple[str, ...]:
     """What stands in a field, in the order of appearance."""
-    return tuple(dict.fromkeys(getattr(trial, field) for trial in trials))
+    return tuple(dict.fromkeys(getattr(line, field) for line in lines))
 
 
-def _of(trials: Sequence[Trial], **wanted: object) -> list[Trial]:
-    """The trials whose fields have these values."""
-    return [one for one in trials if all(getattr(one, name) == value for name, value in wanted.items())]
+def those(lines: Sequence[Line], **wanted: object) -> list[Line]:
+    """The lines whose fields have these values."""
+    return [one for one in lines if all(getattr(one, name) == value for name, value in wanted.items())]

@@ -31,7 +31,17 @@ from atlas_engine.errors import SupportError
 from atlas_engine.evaluate import draw_classes
 from atlas_engine.runtime import generator
 
-__all__ = ["Problem", "StudySettings", "accuracy", "draw_problem", "shown_shots", "units", "with_shots"]
+__all__ = [
+    "ALIKE",
+    "Problem",
+    "StudySettings",
+    "accuracy",
+    "draw_problem",
+    "shown_shots",
+    "some_of_each",
+    "units",
+    "with_shots",
+]
 
 CHUNK = 64
 ALIKE = 2.0  # of 255: pictures of a class that differ by less are the same to us
@@ -75,7 +85,7 @@ def draw_problem(folder: ClassFolder, shape: Preprocessing, *, settings: StudySe
     """The problem of this seed: as many shots a class as asked for, and as many test pictures of each."""
     drawn = draw_classes(folder, settings.max_classes, seed=seed)
     share = max(1, settings.max_test // len(drawn.classes))
-    items = _some_of_each(drawn, SPARE * settings.shots + share, seed=seed)
+    items = some_of_each(drawn, SPARE * settings.shots + share, seed=seed)
     labels = tuple(item.label for item in items)
     pictures = tuple(picture for _, picture in read_items(items, isolated=False)[0])
     squares = Support(pictures, labels, drawn.pretty).squares(
@@ -134,7 +144,7 @@ def accuracy(engine: Atlas, tower: nn.Module, problem: Problem) -> float:
 # ---- drawing
 
 
-def _some_of_each(folder: ClassFolder, most: int, *, seed: int) -> tuple[Item, ...]:
+def some_of_each(folder: ClassFolder, most: int, *, seed: int) -> tuple[Item, ...]:
     """At most so many pictures of each class, in an order drawn by seed."""
     draw = generator(seed)
     kept: list[Item] = []

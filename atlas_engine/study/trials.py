@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from atlas_engine.atlas import Atlas
 from atlas_engine.bank.bank import TaskVectorBank
@@ -100,7 +100,24 @@ class Mean:
         return mean if self.spread is None else f"{mean} ± {100 * self.spread:.1f}"
 
 
-def mean_of(trials: Sequence[Trial], number: Callable[[Trial], float] = lambda trial: trial.accuracy) -> Mean:
+class Scored(Protocol):
+    """What a mean is taken of: an accuracy, and the seed that drew its problem."""
+
+    @property
+    def seed(self) -> int:
+        """Of the problem."""
+        ...
+
+    @property
+    def accuracy(self) -> float:
+        """A share of 1."""
+        ...
+
+
+One = TypeVar("One", bound=Scored)
+
+
+def mean_of(trials: Sequence[One], number: Callable[[One], float] = lambda trial: trial.accuracy) -> Mean:
     """Over the seeds, of the mean over targets: the spread tells how much another draw would have changed."""
     if not trials:
         raise EvalError("there is no trial to take the mean of. Name an arm and a target that were measured.")

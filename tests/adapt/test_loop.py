@@ -353,7 +353,7 @@ def test_coefficients_of_a_real_tower_are_learned_from_exactly_zero_shot(tower):
     features = normalize(tiny_clip(tower).visual(images), dim=-1)
     zero_shot = cross_entropy(cosine_logits(features, head, logit_scale=10.0), labels)
     steps, ending = run()
-    assert steps[0].loss == zero_shot.item()
+    assert steps[0].loss == pytest.approx(zero_shot.item(), rel=1e-6)  # same weights, other addresses
     assert steps[-1].loss < 0.9 * steps[0].loss
     again, ending_again = run()
     assert [s.losses for s in again] == [s.losses for s in steps]

@@ -90,7 +90,20 @@ def test_among_equals_the_one_with_less_cross_entropy_is_kept():
     assert "better weighed" in verdict.sentence
 
 
-@pytest.mark.parametrize(("right", "kept", "helped"), [((0, 1), ZERO_SHOT, False), ((0,), "atlas", None)])
+def test_among_those_that_learned_cross_entropy_decides():
+    labels, fold = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    told = labels.tolist()
+    answers = {
+        ZERO_SHOT: logits(labels=told),
+        "sure": 9 * logits(0, 1, 2, labels=told),
+        "calm": logits(0, 1, labels=told),
+    }
+    assert decide(answers, labels, fold).kept == "calm"
+
+
+@pytest.mark.parametrize(
+    ("right", "kept", "helped"), [((0, 1, 2), ZERO_SHOT, False), ((0, 1), "atlas", None)]
+)
 def test_with_one_image_a_class_zero_shot_stays_where_it_is_good(right, kept, helped):
     labels, fold = torch.tensor([0, 1, 2]), torch.full((3,), UNUSED)
     answers = {ZERO_SHOT: logits(*right, labels=[0, 1, 2]), "atlas": logits(0, 1, 2, labels=[0, 1, 2])}

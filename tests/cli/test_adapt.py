@@ -32,7 +32,12 @@ def test_a_folder_becomes_a_recipe_that_predict_takes(colours, tmp_path, capsys)
         main(["adapt", "few-shot", str(colours), "-o", str(recipe), "--query", query, "--json", *QUICK]) == 0
     )
     told = json.loads(capsys.readouterr().out)
-    assert [row["method"] for row in told["estimates"]] == ["zero-shot", "text-probe", "atlas+text-probe"]
+    assert [row["method"] for row in told["estimates"]] == [
+        "zero-shot",
+        "text-probe",
+        "slope+text-probe",
+        "atlas+text-probe",
+    ]
     assert told["sentence"]
     assert Recipe.load(recipe).classes == ("blue", "red")
     assert main(["predict", query, "--recipe", str(recipe), "--json"]) == 0

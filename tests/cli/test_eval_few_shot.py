@@ -127,7 +127,7 @@ def test_a_donor_among_the_targets_is_told(compare):
     [
         (("--methods", "zero-shot,tipp"), 2, "Did you mean 'tip'?"),
         (("--methods", ","), 2, "methods is empty"),
-        (("--methods", "tip,auto,atlas"), 2, "tiny has no bank of task vectors, and auto, atlas mix them"),
+        (("--methods", "tip,auto,atlas"), 2, "tiny has no bank of task vectors, and auto, atlas need them"),
         (("--shots", "0"), 2, "at least 1"),
         (("--shots", "x"), 2, "argument --shots"),
         (("--shots", "1,6"), 1, "class 'blue' has 6 image(s), but 6 shot(s) and one to measure on need 7"),

@@ -1,0 +1,147 @@
+"""What the commands that compare methods on folders share: flags, folders, donors, progress, and the telling.
+
+Knows nothing of any one comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from atlas_engine.cli.bank import check_output
+from atlas_engine.cli.command import MisuseError
+from atlas_engine.cli.output import add_json_file, emit, say, write_json
+from atlas_engine.cli.progress import Progress
+from atlas_engine.cli.studies import svg_file, word_list, write_text
+
+if TYPE_CHECKING:
+    from atlas_engine.atlas import Atlas
+    from atlas_engine.bank import TaskVectorBank
+    from atlas_engine.data.folders import ClassFolder
+    from atlas_engine.study.report import Sheet
+    from atlas_engine.views.figures import Grid
+
+__all__ = ["KEPT", "add_comparison", "bank_words", "donors_of", "followed", "named_folders", "tell"]
+
+KEPT = (
+    "With --json OUT, finished rows are kept in OUT.rows: given again, a command that was stopped goes\n"
+    "on where it was, and one with more methods, seeds or folders measures only the new ones."
+)
+
+Row = TypeVar("Row")
+
+
+def add_comparison(parser: argparse.ArgumentParser) -> None:
+    """Folders, a model and its bank, and what to write."""
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="one sub-folder a class in each")
+    parser.add_argument(
+        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
+    )
+    parser.add_argument("--bank", type=Path, metavar="FILE", help="a bank file (default: the model's own)")
+    parser.add_argument(
+        "--without",
+        type=word_list,
+        default=(),
+        metavar="NAME,NAME",
+        help="vectors of the bank not to use, as those made from a DIR",
+    )
+    parser.add_argument(
+        "--markdown", type=Path, metavar="OUT", help="also write the tables to OUT as markdown"
+    )
+    parser.add_argument(
+        "--figure", type=svg_file, metavar="OUT.svg", help="also draw the differences to zero-shot"
+    )
+    add_json_file(parser)
+
+
+def named_folders(args: argparse.Namespace, *, track_pattern: str | None = None) -> dict[str, ClassFolder]:
+    """The folders by names that tell them apart; what is to be written is checked before they are read."""
+    from atlas_engine.data.folders import read_folder
+    from atlas_engine.study.few_shot import dataset_names
+
+    for path in filter(None, (args.markdown, args.figure)):
+        check_output(path)
+    names = dataset_names(args.folders)
+    read = [read_folder(path, track_pattern=track_pattern) for path in args.folders]
+    return dict(zip(names, read, strict=True))
+
+
+class Mixes(Protocol):
+    """What is asked of a method here: whether it needs task vectors."""
+
+    @property
+    def mixes(self) -> bool:
+        """Task vectors, so that it needs a bank."""
+        ...
+
+
+def donors_of(
+    engine: Atlas,
+    folders: Mapping[str, ClassFolder],
+    *,
+    without: Sequence[str],
+    chosen: Sequence[str],
+    methods: Mapping[str, Mixes],
+) -> TaskVectorBank | None:
+    """The vectors to mix, if a chosen method is to mix any; one that was made from a folder is told."""
+    mixing = [name for name in chosen if methods[name].mixes]
+    if not mixing:
+        return None
+    if engine.bank_path is None:
+        others = ",".join(name for name, method in methods.items() if not method.mixes)
+        raise MisuseError(
+            f"{engine.backbone.name} has no bank of task vectors, and {', '.join(mixing)} need them. "
+            f"Give --bank FILE, or only others: --methods {others}"
+        )
+    bank = engine.bank.without(without) if without else engine.bank
+    _warn_of_donors(bank, folders)
+    return bank
+
+
+def _warn_of_donors(bank: TaskVectorBank, folders: Mapping[str, ClassFolder]) -> None:
+    """A vector that was made from a folder has seen its test pictures: say so, for the numbers cannot."""
+    for name, folder in folders.items():
+        for task, info in zip(bank.tasks, bank.infos, strict=True):
+            if folder.name in (task, info.dataset):
+                say(f"vector '{task}' was made from {name}, which flatters. --without {task} leaves it out.")
+
+
+def followed(work: Callable[[Callable[[str], None]], Iterable[tuple[Row, bool]]], total: int) -> list[Row]:
+    """The rows of a piece of work that tells what begins, and whether each row was measured now.
+
+    One that was known took no time, so it does not count for the time left.
+    """
+    rows = []
+    with Progress(total, "measuring") as progress:
+        for row, fresh in work(lambda note: progress.advance(0, note=note)):
+            rows.append(row)
+            if fresh:
+                progress.advance()
+            else:
+                total -= 1
+                progress.total = total
+    return rows
+
+
+def tell(
+    args: argparse.Namespace, rows: list[dict[str, object]], sheets: Sequence[Sheet], grid: Grid, about: str
+) -> int:
+    """Write what was asked for, and print the tables with what they depend on below them."""
+    from atlas_engine.views.figures import heat_map
+
+    if args.json:
+        write_json(args.json, rows)
+    if args.markdown:
+        write_text(args.markdown, "\n\n".join([*(sheet.markdown() for sheet in sheets), about]) + "\n")
+    if args.figure:
+        write_text(args.figure, heat_map(grid))
+    emit("\n\n".join([*(sheet.plain() for sheet in sheets), about]))
+    return 0
+
+
+def bank_words(engine: Atlas, bank: TaskVectorBank | None) -> str:
+    """The model and the vectors, as they stand below a table."""
+    vectors = "" if bank is None else f", bank {bank.fingerprint[:12]} ({len(bank)} of {bank.storage})"
+    return f"{engine.backbone.name}{vectors}"

@@ -1,0 +1,77 @@
+"""The part of an image tower that may move, over activations kept where it begins. Knows nothing of losses.
+
+    moving = Moving(backbone, bank, share=0.5)               # the late half of the weights
+    kept = moving.activations(images)                        # once a view
+    features = moving.features(kept)                         # zero-shot, of length 1
+    encoder = ComposedEncoder(moving.tower, moving.composer())
+    moving.coefficients(lam)                                 # over the whole tower, for a recipe
+
+Where it is `wide`, features also tell what was seen (`clip.wide`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.clip.backbone import Backbone
+from atlas_engine.clip.stages import late_part
+from atlas_engine.clip.wide import widen
+from atlas_engine.compose.coefficients import Coefficients, Layout
+from atlas_engine.compose.kernel import Composer
+
+__all__ = ["Moving"]
+
+CHUNK = 64
+
+
+class Moving:
+    """A tower cut in two where it can be; else all of it moves, and its input is what is kept."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        bank: TaskVectorBank,
+        *,
+        share: float,
+        layout: Layout | None = None,
+        wide: bool = False,
+    ) -> None:
+        self.backbone, self.bank, self.layout = backbone, bank, layout or Layout()
+        late = late_part(backbone.visual, share=share) if 0 < share < 1 else None
+        tower = backbone.visual if late is None else late.tower
+        self.tower: nn.Module = widen(tower) if wide else tower
+        self._early: Callable[[Tensor], Tensor] | None = None if late is None else late.early
+
+    @torch.no_grad()
+    def activations(self, images: Tensor) -> Tensor:
+        """Images (N 3 S S) in 0 … 1 as far as the cut, or as the tower takes them where there is none."""
+        parts = [self.backbone.as_input(part) for part in torch.split(images, CHUNK)]
+        return torch.cat(parts if self._early is None else [self._early(part) for part in parts])
+
+    @torch.no_grad()
+    def features(self, activations: Tensor, *, see: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """(N …) -> (N D) of length 1, by the base weights or by another way to see from the same cut."""
+        run = self.tower if see is None else see
+        return F.normalize(torch.cat([run(part).float() for part in torch.split(activations, CHUNK)]), dim=-1)
+
+    def composer(self) -> Composer:
+        """θ(λ) of the part that moves."""
+        base = dict(self.backbone.visual.named_parameters())
+        names = [name for name, _ in self.tower.named_parameters()]
+        if len(names) == len(base):
+            return Composer(base, self.bank, self.layout)
+        return Composer({name: base[name] for name in names}, self.bank.over(names), self.layout)
+
+    def coefficients(self, lam: Tensor | None = None) -> Coefficients:
+        """What was learned of the part, over the whole tower: zero for all that stayed."""
+        bank = self.bank
+        if lam is None:
+            return Coefficients.zeros(bank.tasks, bank.blocks)
+        learned = self.composer().blocks
+        part = Coefficients(lam.cpu(), self.layout, bank.tasks, learned)
+        return part.widened(bank.blocks) if len(learned) < len(bank.blocks) else part
