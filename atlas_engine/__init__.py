@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from atlas_engine.data.support import Support
     from atlas_engine.errors import AtlasError
     from atlas_engine.fetching import Preparing, offers, prepare
+    from atlas_engine.forgetting import Forgotten, forgotten, weakened
     from atlas_engine.prediction import Comparison, Predictions
     from atlas_engine.recipe import Recipe
     from atlas_engine.result import AdaptResult, Estimate, Step, Verdict
@@ -53,6 +54,7 @@ _HOMES = {
     "Contributions": "compose.contributions",
     "Estimate": "result",
     "FewShotConfig": "adapt.few_shot",
+    "Forgotten": "forgetting",
     "ImageLimits": "data",
     "NegateConfig": "arithmetic.config",
     "Picture": "data",
@@ -70,6 +72,7 @@ _HOMES = {
     "contributions": "compose.contributions",
     "describe": "config",
     "export": "compose.export",
+    "forgotten": "forgetting",
     "natural_key": "data",
     "offers": "fetching",
     "open": "atlas",
@@ -79,6 +82,7 @@ _HOMES = {
     "read_image": "data",
     "read_images": "data",
     "read_zip": "data",
+    "weakened": "forgetting",
 }
 
 __all__ = [
@@ -92,6 +96,7 @@ __all__ = [
     "Contributions",
     "Estimate",
     "FewShotConfig",
+    "Forgotten",
     "ImageLimits",
     "NegateConfig",
     "Picture",
@@ -109,6 +114,7 @@ __all__ = [
     "contributions",
     "describe",
     "export",
+    "forgotten",
     "natural_key",
     "offers",
     "open",
@@ -118,6 +124,7 @@ __all__ = [
     "read_image",
     "read_images",
     "read_zip",
+    "weakened",
 ]
 
 

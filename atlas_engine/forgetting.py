@@ -1,6 +1,6 @@
 """How much is forgotten at each strength of a negation: what a slider shows. Knows nothing of pages.
 
-    for one in forgetting(engine, result.recipe, target, control):
+    for one in forgotten(engine, result.recipe, target, control):
         one.scale, one.target, one.control                   # 0.5, 0.21, 0.93
 
 At 0 the model is zero-shot, at 1 it is what the recipe says.
@@ -22,7 +22,7 @@ from atlas_engine.errors import RecipeError, SupportError
 from atlas_engine.prediction import from_logits
 from atlas_engine.recipe import Recipe
 
-__all__ = ["SCALES", "Forgotten", "forgetting", "weakened"]
+__all__ = ["SCALES", "Forgotten", "forgotten", "weakened"]
 
 SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -36,7 +36,7 @@ class Forgotten:
     control: float
 
 
-def forgetting(
+def forgotten(
     engine: Atlas,
     recipe: Recipe,
     target: Support,

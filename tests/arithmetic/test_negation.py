@@ -11,7 +11,7 @@ from atlas_engine.bank import TaskVector, TaskVectorBank
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.data.support import Support
 from atlas_engine.errors import BankError, ConfigError, RecipeError, SupportError
-from atlas_engine.forgetting import forgetting, weakened
+from atlas_engine.forgetting import forgotten, weakened
 from atlas_engine.recipe import Recipe
 from tests.drawn import noise_picture
 
@@ -135,7 +135,7 @@ def test_a_recipe_knows_the_classes_of_both_and_survives_a_file(result, tmp_path
 
 
 def test_a_slider_goes_from_zero_shot_to_the_recipe(engine, bank, target, control, result):
-    none, half, whole = forgetting(engine, result.recipe, target, control, scales=(0, 0.5, 1), bank=bank)
+    none, half, whole = forgotten(engine, result.recipe, target, control, scales=(0, 0.5, 1), bank=bank)
     labels = torch.tensor(target.labels)
     assert none.target == pytest.approx(engine.predict(target.pictures, target.classes).accuracy(labels))
     squares = target.squares(32, resize="shortest", interpolation="bicubic")
@@ -147,7 +147,7 @@ def test_a_slider_goes_from_zero_shot_to_the_recipe(engine, bank, target, contro
 
 def test_a_slider_wants_a_negation_and_its_classes(engine, bank, target, control, result):
     with pytest.raises(SupportError, match="no target class"):
-        forgetting(engine, result.recipe, control, target, bank=bank)
+        forgotten(engine, result.recipe, control, target, bank=bank)
     other = engine.few_shot(target, method="tip", bank=bank).result().recipe
     with pytest.raises(RecipeError, match="forgets nothing"):
-        forgetting(engine, other, target, control, bank=bank)
+        forgotten(engine, other, target, control, bank=bank)
