@@ -13,7 +13,7 @@ from app import roll_text, text
 from app.examples import Example, LessonExample
 from app.handlers.ask import Answer, Asked
 from app.limits import LIMITS
-from app.markup import file_address, guess_list
+from app.markup import example_button, example_row, file_address, guess_list
 
 __all__ = [
     "answers_html",
@@ -59,10 +59,10 @@ def status_html(line: str) -> str:
 def examples_html(examples: Iterable[Example]) -> str:
     """A row of buttons, one an example, each with its pictures; `data-example` holds its place."""
     buttons = (
-        _button(place, one.title, one.paths, text.example_label(one.title, one.classes))
+        example_button(place, one.title, one.paths, text.example_label(one.title, one.classes))
         for place, one in enumerate(examples)
     )
-    return _button_row(text.EXAMPLES_HEADING, buttons)
+    return example_row(text.EXAMPLES_HEADING, buttons)
 
 
 def lessons_html(lessons: Iterable[LessonExample]) -> str:
@@ -71,8 +71,8 @@ def lessons_html(lessons: Iterable[LessonExample]) -> str:
     for place, one in enumerate(lessons):
         rows = one.lesson.rows
         label = text.lesson_label(one.title, tuple(row.name for row in rows))
-        buttons.append(_button(place, one.title, [row.paths[0] for row in rows[:4]], label))
-    return _button_row(text.LESSONS_HEADING, buttons)
+        buttons.append(example_button(place, one.title, [row.paths[0] for row in rows[:4]], label))
+    return example_row(text.LESSONS_HEADING, buttons)
 
 
 def rolls_html(lessons: Iterable[LessonExample]) -> str:
@@ -80,8 +80,10 @@ def rolls_html(lessons: Iterable[LessonExample]) -> str:
     buttons = []
     for place, one in enumerate(lessons):
         label = roll_text.example_label(one.title, one.lesson.classes)
-        buttons.append(_button(place, one.title, [photo.path for photo in one.lesson.samples[:4]], label))
-    return _button_row(roll_text.EXAMPLES_HEADING, buttons)
+        buttons.append(
+            example_button(place, one.title, [photo.path for photo in one.lesson.samples[:4]], label)
+        )
+    return example_row(roll_text.EXAMPLES_HEADING, buttons)
 
 
 def _card(answer: Answer) -> str:
@@ -91,18 +93,4 @@ def _card(answer: Answer) -> str:
         f"<figure><img src='{file_address(answer.path)}' alt='{alt}'>"
         f"<figcaption>{escape(answer.name)}</figcaption></figure>"
         f"{guess_list(answer.guesses[: LIMITS.shown])}</article>"
-    )
-
-
-def _button_row(title: str, buttons: Iterable[str]) -> str:
-    row = f"<div class='at-example-row'>{''.join(buttons)}</div>"
-    return f"<section class='at-examples'><h2>{escape(title)}</h2>{row}</section>"
-
-
-def _button(place: int, title: str, paths: Iterable[str], label: str) -> str:
-    pictures = "".join(f"<img src='{file_address(path)}' alt=''>" for path in paths)
-    return (
-        f"<button type='button' class='at-example' data-example='{place}' aria-label='{escape(label)}'>"
-        f"<span class='at-thumbs' aria-hidden='true'>{pictures}</span>"
-        f"<span>{escape(title)}</span></button>"
     )

@@ -27,7 +27,9 @@ def compare_html(comparison: atlas.Comparison | None, samples: Sequence[Shown], 
     if comparison is None:
         return note(text.NO_SAMPLES)
     truth = [sample.truth for sample in samples]
-    told = "".join(note(words) for words in (remark, *_summaries(comparison, truth)) if words)
+    told = "".join(
+        note(words) for words in (remark, text.SIDES_NOTE, *_summaries(comparison, truth)) if words
+    )
     cards = pairs_html(comparison, samples, names=(text.ZERO_SHOT, text.ADAPTED))
     confusion = _confusion(comparison, truth) if any(truth) else ""
     return f"<div class='at-compare'>{told}{cards}{confusion}</div>"

@@ -14,6 +14,8 @@ __all__ = [
     "class_pictures",
     "drop_zone",
     "example_row",
+    "folder_or_zip",
+    "given_pictures",
     "html_area",
     "roll_zone",
     "run_buttons",
@@ -48,6 +50,33 @@ def sample_zone(samples: list[tuple[str, str | None]]) -> gr.Gallery:
 def roll_zone() -> gr.Gallery:
     """Photos without labels; a caption may tell a photo's class, to count what is right afterwards."""
     return _pictures(roll_text.PHOTOS_LABEL, name="roll", columns=5, height=300)
+
+
+def given_pictures(pictures: Sequence[tuple[str, str | None]], *, label: str, name: str) -> gr.Gallery:
+    """Pictures from a folder or a zip, each with its class; nothing can be dropped here, for want of one."""
+    return gr.Gallery(
+        list(pictures) or None,
+        label=label,
+        type="filepath",
+        columns=5,
+        fit_columns=False,
+        height=216,
+        object_fit="cover",
+        interactive=False,
+        buttons=[],
+        elem_id=name,
+        elem_classes="at-drop",
+    )
+
+
+def folder_or_zip(folder_label: str, zip_label: str, *, name: str) -> gr.UploadButton:
+    """Two buttons that take pictures by class; a folder is packed on the page and arrives as a zip."""
+    folder = gr.Button(folder_label, size="sm", elem_id=f"{name}-folder")
+    archive = gr.UploadButton(
+        zip_label, file_types=[".zip"], size="sm", elem_id=f"{name}-zip", type="filepath"
+    )
+    folder.click(None, js=f"() => window.atlasFolder('{name}-zip')", api_visibility="private")
+    return archive
 
 
 def _pictures(

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from app import forget_text
 from app.handlers.lesson import Lesson, Row, Sample
 
-__all__ = ["EXAMPLES", "FOLDER", "LESSONS", "Example", "LessonExample"]
+__all__ = ["EXAMPLES", "FOLDER", "FORGET", "LESSONS", "Example", "ForgetExample", "LessonExample"]
 
 FOLDER = Path(__file__).resolve().parent.parent / "assets" / "examples"
 
@@ -64,6 +65,39 @@ class LessonExample:
         return (*taught, *lesson.samples)
 
 
+@dataclass(frozen=True)
+class ForgetExample:
+    """A lesson whose fine classes are forgotten, while its pictures are still told from another's."""
+
+    fine: LessonExample
+    other: LessonExample
+    names: tuple[str, str]  # what all pictures of each are
+    each: int = 10  # pictures of each to keep
+
+    @property
+    def target(self) -> tuple[Row, ...]:
+        """What to forget: the fine classes."""
+        rows = self.fine.lesson.rows
+        tried = self.fine.lesson.samples
+        return tuple(
+            Row(row.name, (*row.paths, *(one.path for one in tried if one.truth == row.name))) for row in rows
+        )
+
+    @property
+    def control(self) -> tuple[Row, ...]:
+        """What to keep: one lesson against the other, as many pictures of every class as will do."""
+        return tuple(
+            Row(name, _dealt([row.paths for row in one.lesson.rows], self.each))
+            for name, one in zip(self.names, (self.fine, self.other), strict=True)
+        )
+
+
+def _dealt(paths: list[tuple[str, ...]], count: int) -> tuple[str, ...]:
+    """So many of them, taken in turn."""
+    turns = [path for turn in zip(*paths, strict=False) for path in turn]
+    return tuple(turns[:count])
+
+
 def _folders(parent: Path) -> list[Path]:
     return sorted(path for path in parent.iterdir() if path.is_dir())
 
@@ -77,6 +111,7 @@ def _words(folder: Path) -> str:
 
 
 LESSONS = (LessonExample("Apples", "apples"), LessonExample("Melons", "melons"))
+FORGET = ForgetExample(*LESSONS, names=forget_text.EXAMPLE_KEEPS)
 
 EXAMPLES = (
     Example(

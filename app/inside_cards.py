@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from app import text
+from app import donor_text, text
 from app.handlers.inside import Donor
 from app.markup import as_table, heading, note
 from atlas_engine.views.figures import PHONE, Grid, heat_map
@@ -64,7 +64,7 @@ def _name(one: Donor) -> str:
 
 def _origin(one: Donor) -> str:
     return (
-        f"<td>{escape(text.donor_data(one.dataset, one.classes, one.images))}</td>"
+        f"<td>{escape(donor_text.donor_data(one.dataset, one.classes, one.images))}</td>"
         f"<td>{escape(text.donor_accuracy(one.before, one.after))}</td>"
     )
 

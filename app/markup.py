@@ -9,7 +9,7 @@ from urllib.parse import quote
 from app import text
 from atlas_engine.views.figures import Grid, as_text
 
-__all__ = ["as_table", "file_address", "guess_list", "heading", "note"]
+__all__ = ["as_table", "example_button", "example_row", "file_address", "guess_list", "heading", "note"]
 
 Guesses = Iterable[tuple[str, float]]
 
@@ -38,6 +38,22 @@ def heading(words: str, *, level: int = 2) -> str:
 def note(words: str) -> str:
     """A sentence in small letters."""
     return f"<p class='at-note'>{escape(words)}</p>"
+
+
+def example_row(title: str, buttons: Iterable[str]) -> str:
+    """Buttons under a heading."""
+    row = f"<div class='at-example-row'>{''.join(buttons)}</div>"
+    return f"<section class='at-examples'><h2>{escape(title)}</h2>{row}</section>"
+
+
+def example_button(place: int, title: str, paths: Iterable[str], label: str) -> str:
+    """A button with pictures; `data-example` holds its place."""
+    pictures = "".join(f"<img src='{file_address(path)}' alt=''>" for path in paths)
+    return (
+        f"<button type='button' class='at-example' data-example='{place}' aria-label='{escape(label)}'>"
+        f"<span class='at-thumbs' aria-hidden='true'>{pictures}</span>"
+        f"<span>{escape(title)}</span></button>"
+    )
 
 
 def _guess(label: str, prob: float) -> str:

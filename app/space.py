@@ -34,7 +34,13 @@ __all__ = ["gpu_seconds", "main", "through_gpu"]
 
 START_SECONDS = 10.0  # moving the model and its bank to the device, and a first answer
 PICTURE_SECONDS = 0.1
-LEARNERS = ("adapt", "adapt_unlabelled", "on_adapt")  # handlers that learn, up to the deadline of a run
+LEARNERS = (
+    "adapt",
+    "adapt_unlabelled",
+    "forget_classes",
+    "on_adapt",
+    "on_forget",
+)  # handlers that learn, up to the deadline of a run
 FILE_SECONDS = 2.0
 
 Handler = Callable[..., Any]

@@ -51,7 +51,7 @@ FILL_FROM_FOLDER, FILL_FROM_ZIP = "From a folder", "From a zip"
 ZIP_HELP = "A folder or a zip has one folder of pictures per class."
 SAMPLES_HEADING = "2. Pictures to try it on"
 SAMPLES_LABEL = f"Pictures to try (up to {LIMITS.samples})"
-SAMPLES_FROM_ZIP = "Try a zip"
+SAMPLES_FROM_ZIP = "Pictures from a zip"
 SAMPLES_ZIP_HELP = "With one folder per class the page also counts what is right."
 ADAPT = "Adapt"
 OWN = "Start with my own pictures"
@@ -79,8 +79,12 @@ PREVIEW_NOTE = "A first guess after one look. The model is still learning."
 NO_SAMPLES = "Add pictures to try it on (step 2), and adapt again to see them side by side."
 ZERO_SHOT, ADAPTED, NOW = "Zero-shot", "Adapted", "Now"
 HELD_OUT_NOTE = (
-    "Estimated on the pictures you taught it with, each answered by a model that did not see it. "
-    "The band is the 95% interval."
+    "Estimated on the pictures you taught it with, each answered by a model that did not see it; the band is "
+    "the 95% interval. A head is a small classifier on top; task vectors change the model itself."
+)
+SIDES_NOTE = (
+    "Zero-shot is the model as it was, told only your class names. Adapted is the model after it saw your "
+    "pictures."
 )
 METHOD_SHORT = {
     "zero-shot": "Zero-shot",
@@ -88,7 +92,7 @@ METHOD_SHORT = {
     "slope+text-probe": "Task vectors at a first look, and a head",
     "atlas+text-probe": "Task vectors and a head",
 }
-LOSS_LABEL = "Loss"
+LOSS_LABEL = "Loss, the lower the better"
 CHANGED_NOTES = {"fixed": "Fixed", "broken": "Broken", "changed": "Changed", "same": "Same"}
 RIGHT, WRONG = "right", "wrong"
 
@@ -249,7 +253,9 @@ def phase(name: str, index: int, of: int) -> str:
         "look": "Looking at the pictures …",
         "preview": "A first guess is ready. Learning starts …",
         "slope": "Seeing which donors point the right way …",
+        "search": f"Trying strengths of one donor: {index + 1} of {of} …",
         "learn": f"Learning: step {index + 1} of {of}",
+        "measure": f"Counting what is named right at each strength: {index + 1} of {of} …",
         "done": "Done.",
     }[name]
 
@@ -309,12 +315,6 @@ def lesson_label(title: str, classes: tuple[str, ...]) -> str:
 def donor_accuracy(before: float | None, after: float | None) -> str:
     """What training a donor did on its own data."""
     return "–" if before is None or after is None else f"{before:.0%} → {after:.0%}"
-
-
-def donor_data(dataset: str, classes: str, images: str) -> str:
-    """What a donor was trained on."""
-    parts = [dataset, classes and f"{classes} classes", images and f"{images} pictures"]
-    return ", ".join(part for part in parts if part)
 
 
 def bank_lead(count: int) -> str:

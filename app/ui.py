@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from app import alerts, cards, components, model_text, roll_text, text
+from app import alerts, cards, components, forget_text, model_text, roll_text, text
 from app.border import visitor
 from app.engines import Engines
 from app.examples import EXAMPLES, FOLDER
@@ -19,6 +19,8 @@ from app.model import Opened
 from app.state import Runs
 from app.tabs.ask import ask_tab
 from app.tabs.endpoints import endpoints
+from app.tabs.forget import forget_tab
+from app.tabs.forget_endpoint import forget_endpoint
 from app.tabs.models import models_tab
 from app.tabs.teach import teach_tab
 from app.tabs.unlabelled import TAB_ID, unlabelled_tab
@@ -53,9 +55,12 @@ def build(opened: Opened, engines: Engines | None = None, *, fixed: bool = False
                 roll = unlabelled_tab(page, tabs, engine, runs, bundled=opened.own_bank)
             with gr.Tab(text.TAB_ASK, id="ask"):
                 ask_tab(engine, opening)
+            with gr.Tab(forget_text.TAB, id="forget"):
+                forget_tab(engine, runs)
             with gr.Tab(model_text.TAB, id="model-tab"):
                 models_tab(page, engines, sides=[lesson, roll], fixed=fixed)
         endpoints(engine, runs)
+        forget_endpoint(engine, runs)
         components.html_area(cards.footnote_html(), name="footnote")
         page.unload(_leaving(runs))
     return page

@@ -15,15 +15,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 import atlas_engine as atlas
-from app.examples import LESSONS, LessonExample
+from app.examples import FORGET, LESSONS, ForgetExample, LessonExample
 from app.handlers.choices import Choices
+from app.handlers.forget import Unlearned, Wish, forget, pictures_of
 from app.handlers.lesson import read_samples
 from app.handlers.teach import compared, teach
 from app.state import Kept
 
-__all__ = ["RECIPE", "load_worked", "make_worked"]
+__all__ = ["RECIPE", "load_forgotten", "load_worked", "make_forgotten", "make_worked"]
 
 RECIPE, STORY = "recipe.atlas.safetensors", "story.json"
+FORGET_RECIPE, FORGET_STORY = "forget.atlas.safetensors", "forget.json"
 
 
 def load_worked(engine: atlas.Atlas, example: LessonExample) -> Kept | None:
@@ -66,9 +68,54 @@ def make_worked(engine: atlas.Atlas, example: LessonExample, folder: Path) -> Ke
     return kept
 
 
+def load_forgotten(engine: atlas.Atlas, example: ForgetExample = FORGET) -> Unlearned | None:
+    """What came of forgetting, if it was made with this model and bank."""
+    folder = example.fine.path
+    try:
+        recipe = atlas.Recipe.load(folder / FORGET_RECIPE)
+        recipe.check(model_fingerprint=engine.fingerprint, bank_fingerprint=engine.bank.fingerprint)
+        story = json.loads((folder / FORGET_STORY).read_text(encoding="utf-8"))
+    except (atlas.AtlasError, OSError):
+        return None
+    wish = _wish(example, keep=story["keep"])
+    return Unlearned(
+        recipe,
+        story["sentence"],
+        story["helped"],
+        tuple(atlas.Forgotten(**one) for one in story["curve"]),
+        *pictures_of(engine, wish),
+        keep=story["keep"],
+        seconds=story["seconds"],
+    )
+
+
+def make_forgotten(engine: atlas.Atlas, example: ForgetExample, folder: Path) -> Unlearned:
+    """Forget as the example says with the default settings, and write recipe and story into `folder`."""
+    wish = _wish(example, keep=atlas.NegateConfig().keep)
+    *_, last = forget(engine, wish, most_seconds=math.inf)
+    kept = last.kept
+    assert kept is not None
+    kept.recipe.save(folder / FORGET_RECIPE)
+    story = {
+        "sentence": kept.sentence,
+        "helped": kept.helped,
+        "curve": [{name: round(value, 4) for name, value in asdict(one).items()} for one in kept.curve],
+        "keep": kept.keep,
+        "seconds": round(kept.seconds, 1),
+    }
+    (folder / FORGET_STORY).write_text(json.dumps(story, indent=1) + "\n", encoding="utf-8")
+    return kept
+
+
+def _wish(example: ForgetExample, *, keep: float) -> Wish:
+    return Wish.of(example.target, example.control, keep=keep, seed=0)
+
+
 def main() -> int:
     """Make every example's result and say what came of it."""
     with atlas.open() as engine:
+        gone = make_forgotten(engine, FORGET, FORGET.fine.path)
+        sys.stderr.write(f"{FORGET.fine.title}: {gone.sentence}\n")
         for example in LESSONS:
             kept = make_worked(engine, example, example.path)
             sys.stderr.write(f"{example.title}: {kept.sentence}\n")

@@ -86,6 +86,7 @@ class Reading:
     seen: int
     total: int
     support: atlas.Support | None = None
+    learned: tuple[Shown, ...] = ()  # the support's pictures with their paths and classes
     samples: tuple[Shown, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -95,8 +96,9 @@ def read_lesson(lesson: Lesson) -> Iterator[Reading]:
     named = [(label, path) for label, row in enumerate(lesson.rows) for path in row.paths]
     pictures: list[atlas.Picture] = []
     labels: list[int] = []
+    learned: list[Shown] = []
     left_out: list[str] = []
-    for seen, (label, found) in enumerate(read_pictures(named)):
+    for seen, ((label, path), found) in enumerate(read_pictures((one, one[1]) for one in named)):
         if seen % LIMITS.images_per_step == 0:
             yield Reading(seen, lesson.total)
         if isinstance(found, str):
@@ -104,6 +106,7 @@ def read_lesson(lesson: Lesson) -> Iterator[Reading]:
         else:
             pictures.append(found)
             labels.append(label)
+            learned.append(Shown(path, found, lesson.classes[label]))
     yield Reading(len(named), lesson.total)
     samples, refused = read_samples(lesson.samples, lesson.classes)
     left_out += refused
@@ -111,7 +114,7 @@ def read_lesson(lesson: Lesson) -> Iterator[Reading]:
         support = atlas.Support(tuple(pictures), tuple(labels), lesson.classes)
     except atlas.AtlasError as error:
         raise atlas.AtlasError(" ".join([str(error), *left_out[:3]])) from None
-    yield Reading(lesson.total, lesson.total, support, samples, tuple(left_out))
+    yield Reading(lesson.total, lesson.total, support, tuple(learned), samples, tuple(left_out))
 
 
 def read_samples(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import atlas_engine as atlas
 
-__all__ = ["read_pictures"]
+__all__ = ["as_seen", "read_pictures"]
 
 Key = TypeVar("Key")
 
@@ -20,3 +20,16 @@ def read_pictures(named: Iterable[tuple[Key, str]]) -> Iterator[tuple[Key, atlas
             yield key, atlas.read_image(path, name=Path(path).name)
         except atlas.AtlasError as error:
             yield key, str(error)
+
+
+def as_seen(
+    engine: atlas.Atlas, pictures: Sequence[atlas.Picture], classes: Sequence[str]
+) -> list[atlas.Picture]:
+    """Pictures as small as the model takes them: its answers stay the same, and a session can hold many."""
+    if not pictures:
+        return []
+    squares = engine.unlabelled(pictures, classes).squares  # (N 3 S S)
+    return [
+        atlas.Picture(picture.name, square.permute(1, 2, 0).numpy())
+        for picture, square in zip(pictures, squares, strict=True)
+    ]

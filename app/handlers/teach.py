@@ -17,7 +17,7 @@ from app.handlers.lesson import Lesson, Reading, Shown, read_lesson
 from app.limits import LIMITS
 from app.state import Kept
 
-__all__ = ["Hold", "Taught", "compared", "follow", "teach"]
+__all__ = ["Hold", "Taught", "after", "compared", "follow", "teach"]
 
 Run = atlas.Run[atlas.AdaptResult]
 Hold = Callable[[Run], AbstractContextManager[object]]
@@ -76,7 +76,7 @@ def follow(
     """States of a run, from where its pictures have been read to what is kept of it."""
     with holding(run):
         for step in run:
-            taught = _after(taught, step)
+            taught = after(taught, step)
             if step.preview is not None:
                 taught = replace(taught, preview=compared(engine, step.preview, taught.samples))
             yield taught
@@ -101,7 +101,8 @@ def compared(
     return engine.compare([sample.picture for sample in samples], recipe) if samples else None
 
 
-def _after(taught: Taught, step: atlas.Step) -> Taught:
+def after(taught: Taught, step: atlas.Step) -> Taught:
+    """The state that a step of the engine leads to."""
     losses = taught.losses if math.isnan(step.loss) else (*taught.losses, step.loss)
     return replace(
         taught,

@@ -6,7 +6,7 @@ compared with the answers when all is over; the engine's test-time adaptation ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ import atlas_engine as atlas
 from app import roll_text, text
 from app.handlers.choices import RollChoices
 from app.handlers.lesson import Sample, Shown, read_samples
+from app.handlers.pictures import as_seen
 from app.handlers.teach import Hold, Taught, follow
 from app.limits import LIMITS
 
@@ -63,7 +64,8 @@ def adapt_roll(
     for start in range(0, total, LIMITS.images_per_step):
         yield Taught("read", index=start, of=total)
         shown, refused = read_samples(roll.photos[start : start + LIMITS.images_per_step], roll.classes)
-        photos += _as_seen(engine, shown, roll.classes)
+        small = as_seen(engine, [photo.picture for photo in shown], roll.classes)
+        photos += [replace(photo, picture=seen) for photo, seen in zip(shown, small, strict=True)]
         left_out += refused
     if not photos:
         raise atlas.AtlasError(" ".join([roll_text.NONE_READ, *left_out[:3]]))
@@ -72,17 +74,6 @@ def adapt_roll(
     taught = Taught("look", left_out=tuple(left_out), samples=tuple(photos))
     yield taught
     yield from follow(engine, run, taught, chosen, most_seconds=most_seconds, holding=holding)
-
-
-def _as_seen(engine: atlas.Atlas, shown: Sequence[Shown], classes: Sequence[str]) -> list[Shown]:
-    """The photos as small as the model takes them: its answers stay the same, and a session can hold many."""
-    if not shown:
-        return []
-    squares = engine.unlabelled([photo.picture for photo in shown], classes).squares  # (N 3 S S)
-    return [
-        replace(photo, picture=atlas.Picture(photo.picture.name, square.permute(1, 2, 0).numpy()))
-        for photo, square in zip(shown, squares, strict=True)
-    ]
 
 
 def _natural_name(photo: Sample) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """What programs call: `/adapt`, `/adapt_unlabelled`, `/stop` and `/compare`. Knows nothing of torch.
 
-Names and types are kept stable. `/predict` stands beside them in `tabs.ask`. The components here are never
-seen.
+Names and types are kept stable. `/predict` stands in `tabs.ask`, `/forget` in `tabs.forget_endpoint`. The
+components here are never seen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from app.handlers.teach import Taught, teach
 from app.handlers.unlabelled import Roll, adapt_roll
 from app.state import Kept, Runs
 
-__all__ = ["endpoints"]
+__all__ = ["endpoints", "progress"]
 
 
 def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
@@ -112,13 +112,14 @@ def _told(states: Iterator[Taught], folder: Path) -> Iterator[tuple[dict[str, An
     """How far a run is, then what came of it, with its recipe as a file in `folder`."""
     for taught in states:
         if taught.kept is None:
-            yield _progress(taught), None
+            yield progress(taught), None
         else:
             facts = {**_facts(taught.kept), "left_out": list(taught.left_out)}
             yield facts, save_recipe(taught.kept.recipe, folder)
 
 
-def _progress(taught: Taught) -> dict[str, Any]:
+def progress(taught: Taught) -> dict[str, Any]:
+    """How far a run is."""
     return {"phase": taught.phase, "share": taught.share, "seconds_left": taught.seconds_left}
 
 

@@ -82,11 +82,7 @@ def class_rows(rows: Sequence[Row], alert: gr.HTML) -> tuple[ClassRows, gr.Uploa
     summary = components.html_area(note(_summary(rows)), name="lesson-summary")
     with gr.Row(elem_classes="at-buttons"):
         add = gr.Button(text.ADD_ROW, size="sm", elem_id="add-class")
-        folder = gr.Button(text.FILL_FROM_FOLDER, size="sm", elem_id="lesson-folder")
-        archive = gr.UploadButton(
-            text.FILL_FROM_ZIP, file_types=[".zip"], size="sm", elem_id="lesson-zip", type="filepath"
-        )
-    folder.click(None, js="() => window.atlasFolder('lesson-zip')", **PRIVATE)
+        archive = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name="lesson")
     add.click(_add, [made.count], [made.count, *made.groups], **QUICK)
     for place, remove in enumerate(made.removes):
         remove.click(partial(_remove, place), [made.count, *made.inputs], made.outputs, **QUICK)

@@ -63,7 +63,8 @@ def negate(
 ) -> Generator[Step, None, AdaptResult]:
     """Forget the scene's first task and keep its second.
 
-    `vector` is the target's own, which a scalar search scales; by default the one whose images are nearest.
+    `vector` is the target's own, which a scalar search scales; by default the one whose images are nearest
+    or, where the bank does not know that, the one without which the least of the target is named right.
     """
     if method not in NEGATIONS:
         raise ConfigError(unknown_name("negation", method, NEGATIONS))
@@ -90,8 +91,16 @@ def _own_vector(course: Course, name: str | None) -> str:
         return name
     if len(bank) == 1:
         return bank.tasks[0]
+    if not all(info.centroid for info in bank.infos):
+        return min(bank.tasks, key=lambda task: _shown_right(course, task))
     feature = course.whole.features(course.whole.zeros(), course.shown.of(0).squares).mean(dim=0)
     return by_features(bank, feature, budget=1)[0]
+
+
+def _shown_right(course: Course, vector: str) -> int:
+    """Target pictures to learn from that are still named right with this vector taken away once."""
+    own = course.shown.of(0)
+    return own.marks(course.whole.logits(course.whole.along({vector: -1.0}), own.squares))[0].right
 
 
 def _candidate(course: Course, method: str, table: Tensor) -> _Candidate:

@@ -14,6 +14,7 @@ PARAMETERS = {
     "/adapt_unlabelled": ["photos", "classes", "objective", "seed"],
     "/choose": ["model"],
     "/compare": ["samples", "recipe"],
+    "/forget": ["target", "control", "keep", "seed"],
     "/models": [],
     "/predict": ["images", "classes"],
     "/stop": [],

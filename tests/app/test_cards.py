@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from app import alerts, cards, text
+from app import alerts, cards, donor_text, text
 from app.examples import EXAMPLES, LESSONS
 from app.handlers.ask import Answer, Asked
 from app.limits import LIMITS
+from tests.serving import ROOT
 
 EVIL = "<img src=x onerror='alert(1)'>\"&"
 
@@ -121,3 +122,11 @@ def test_no_page_text_names_a_web_address():
     assert not re.search(
         r"https?://", cards.header_html() + cards.footnote_html() + cards.examples_html(EXAMPLES)
     )
+
+
+def test_every_donor_of_the_bundled_bank_is_described_as_its_own_document_says(engine):
+    told = (ROOT / "assets" / "bank" / "README.md").read_text(encoding="utf-8")
+    assert set(donor_text.PICTURES) == set(engine.bank.tasks)
+    for name, pictures in donor_text.PICTURES.items():
+        assert f"| {name} | {pictures} |" in told
+    assert donor_text.donor_data("mine", "", "") == "mine"

@@ -118,4 +118,4 @@ def test_class_names_cannot_break_out_of_the_lines_to_copy(kept):
 
 def test_donors_are_a_table_with_their_data_and_numbers():
     said = words(inside_cards.donors_html([Donor("cars", "Cars", "8", "90", 0.5, 0.9, 2.0, 0.75)]))
-    assert "cars 75% Cars, 8 classes, 90 pictures 50% → 90%" in said
+    assert "cars 75% Cars: 8 classes, 90 pictures 50% → 90%" in said

@@ -190,7 +190,7 @@ def test_every_event_of_the_devices_lane_goes_through_the_gpus_door(page, engine
 
     before = {number: event.fn for number, event in built.fns.items() if event.fn is not None}
     sent = through_gpu(built, engines, small, gpu=gpu)
-    assert {name for name in sent if "adapt" in name} == set(LEARNERS)
+    assert {name for name in sent if "adapt" in name or "forget" in name} == set(LEARNERS)
     assert {"on_ask", "predict", "compare"} <= set(sent)
     assert "on_stop" not in sent
     for number, old in before.items():

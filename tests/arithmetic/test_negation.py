@@ -111,6 +111,13 @@ def test_the_target_s_own_vector_is_by_default_the_one_whose_images_are_nearest(
     assert run.result().recipe.config["vector"] == "task1"
 
 
+def test_a_bank_that_knows_nothing_of_its_images_still_forgets(engine, bank, target, control):
+    assert not any(info.centroid for info in bank.infos)
+    config = engine.negate(target, control, method="scalar", config=CONFIG, bank=bank).result().recipe.config
+    assert config["vector"] in bank.tasks
+    assert config["control_after"] >= CONFIG.keep * config["control_before"]
+
+
 def test_strange_words_are_refused_with_the_nearest(engine, bank, target, control):
     with pytest.raises(BankError, match="task1"):
         engine.negate(target, control, vector="taks1", bank=bank, config=CONFIG).result()

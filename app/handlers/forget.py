@@ -1,0 +1,228 @@
+"""Forget some classes and keep others: from pictures of both to a slider's numbers. Knows nothing of Gradio.
+
+The states are those of a lesson (`handlers.teach`), with a search before the learning, and a measurement at
+each strength after it. A run has a deadline; stopped or late, it keeps the best it has.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import atlas_engine as atlas
+from app import forget_text
+from app.handlers.lesson import Lesson, Reading, Row, Sample, Shown, read_lesson
+from app.handlers.pictures import as_seen
+from app.handlers.teach import Hold, Taught, after
+from app.limits import LIMITS
+
+__all__ = [
+    "STRENGTHS",
+    "Unlearned",
+    "Unlearning",
+    "Wish",
+    "forget",
+    "look",
+    "pictures_of",
+    "rows_of",
+    "shell_line",
+]
+
+STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""What the slider can be set to: 0 is zero-shot, 1 what was learned."""
+
+RUN_SHARE = 0.85  # of the work, about; the rest is the measurement
+LOOKED_AT = 6  # pictures of each side that are shown at a strength
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to forget, what to keep, and how much of the latter has to stay."""
+
+    target: Lesson
+    control: Lesson
+    keep: float = atlas.NegateConfig().keep
+    seed: int = 0
+
+    @classmethod
+    def of(cls, target: Sequence[Row], control: Sequence[Row], *, keep: float, seed: int) -> Wish:
+        """Checked side by side: a refusal says which one it is about."""
+        return cls(
+            _side(forget_text.TARGET_HEADING, target),
+            _side(forget_text.CONTROL_HEADING, control),
+            keep=keep,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Unlearned:
+    """A recipe that forgets, its story, what is named right at each strength, and the pictures of both sides.
+
+    The pictures are as small as the model sees them, since they stay in memory with a visitor's session.
+    """
+
+    recipe: atlas.Recipe
+    sentence: str
+    helped: bool | None
+    curve: tuple[atlas.Forgotten, ...]
+    target: tuple[Shown, ...]
+    control: tuple[Shown, ...]
+    keep: float
+    seconds: float = 0.0
+    stopped: bool = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Unlearned:
+        return self  # nothing in it is ever written to
+
+    def at(self, strength: float) -> atlas.Forgotten:
+        """What was measured at the strength nearest to this one."""
+        return min(self.curve, key=lambda one: abs(one.scale - strength))
+
+
+@dataclass(frozen=True)
+class Unlearning:
+    """How far it has come. `kept` is there at the end."""
+
+    taught: Taught
+    kept: Unlearned | None = None
+
+
+def forget(
+    engine: atlas.Atlas,
+    wish: Wish,
+    *,
+    most_seconds: float = LIMITS.run_seconds,
+    holding: Hold = nullcontext,
+) -> Iterator[Unlearning]:
+    """States from the first picture to the measured slider.
+
+    Raises an AtlasError when nothing can be learned from these pictures.
+    """
+    target, control = yield from _read(engine, wish)
+    run = engine.negate(target.support, control.support, keep=wish.keep, seed=wish.seed)
+    taught = Taught("look", left_out=(*target.left_out, *control.left_out))
+    yield Unlearning(taught)
+    with holding(run):
+        for step in run:
+            taught = after(taught, step)
+            yield Unlearning(replace(taught, share=RUN_SHARE * taught.share, estimates=()))
+            if step.seconds > most_seconds:
+                run.cancel()
+        result = run.result()
+    curve: list[atlas.Forgotten] = []
+    for place, strength in enumerate(STRENGTHS):
+        share = RUN_SHARE + (1 - RUN_SHARE) * place / len(STRENGTHS)
+        measuring = replace(taught, phase="measure", index=place, of=len(STRENGTHS), share=share)
+        yield Unlearning(replace(measuring, seconds_left=None, estimates=()))
+        curve += atlas.forgotten(engine, result.recipe, target.support, control.support, scales=(strength,))
+    kept = Unlearned(
+        result.recipe,
+        result.verdict.sentence,
+        result.verdict.helped,
+        tuple(curve),
+        target.shown,
+        control.shown,
+        keep=wish.keep,
+        seconds=result.seconds,
+        stopped=result.outcome.value != "finished",
+    )
+    yield Unlearning(replace(taught, phase="done", share=1.0, seconds_left=0.0), kept)
+
+
+def look(
+    engine: atlas.Atlas, kept: Unlearned, strength: float
+) -> list[tuple[atlas.Comparison, tuple[Shown, ...]]]:
+    """Some pictures of each side, as the model was and at this strength, among the classes of their side."""
+    weaker = atlas.weakened(kept.recipe, strength)
+    seen = []
+    for side in (kept.target, kept.control):
+        some = _spread(side, LOOKED_AT)
+        own = tuple(dict.fromkeys(one.truth for one in side if one.truth is not None))
+        told = engine.compare([one.picture for one in some], weaker)
+        seen.append((atlas.Comparison(_among(told.zero_shot, own), _among(told.adapted, own)), some))
+    return seen
+
+
+def pictures_of(engine: atlas.Atlas, wish: Wish) -> tuple[tuple[Shown, ...], tuple[Shown, ...]]:
+    """The pictures of both sides, as small as the model sees them."""
+    reading = _read(engine, wish)
+    while True:
+        try:
+            next(reading)
+        except StopIteration as ended:
+            target, control = ended.value
+            return target.shown, control.shown
+
+
+def rows_of(samples: Sequence[Sample]) -> tuple[Row, ...]:
+    """Pictures by their class, in the order the classes come up."""
+    found: dict[str, list[str]] = {}
+    for sample in samples:
+        if not sample.truth:
+            raise atlas.AtlasError(forget_text.no_class(Path(sample.path).name))
+        found.setdefault(sample.truth, []).append(sample.path)
+    return tuple(Row(name, tuple(paths)) for name, paths in found.items())
+
+
+def shell_line(kept: Unlearned, recipe: str) -> str:
+    """The command that makes the same recipe again from two folders of the same pictures."""
+    usual = atlas.NegateConfig().keep
+    keep = "" if kept.keep == usual else f" --keep {kept.keep:g}"
+    seed = f" --seed {kept.recipe.seed}" if kept.recipe.seed else ""
+    folders = f"--target {forget_text.TARGET_FOLDER} --control {forget_text.CONTROL_FOLDER}"
+    return f"atlas adapt negate {folders}{keep}{seed} -o {shlex.quote(recipe)}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    support: atlas.Support
+    shown: tuple[Shown, ...]
+    left_out: tuple[str, ...]
+
+
+def _side(name: str, rows: Sequence[Row]) -> Lesson:
+    if not rows:
+        raise atlas.AtlasError(forget_text.nothing_to(name))
+    try:
+        return Lesson(tuple(rows))
+    except atlas.AtlasError as error:
+        raise atlas.AtlasError(forget_text.about(name, str(error))) from None
+
+
+def _read(engine: atlas.Atlas, wish: Wish) -> Generator[Unlearning, None, tuple[_Side, _Side]]:
+    """Both sides; a generator that gives them back at its end."""
+    sides: list[_Side] = []
+    total = wish.target.total + wish.control.total
+    for lesson in (wish.target, wish.control):
+        before = wish.target.total if sides else 0
+        reading = Reading(0, lesson.total)
+        for reading in read_lesson(lesson):
+            yield Unlearning(Taught("read", index=before + reading.seen, of=max(total, 1)))
+        sides.append(_as_side(engine, reading))
+    return sides[0], sides[1]
+
+
+def _as_side(engine: atlas.Atlas, reading: Reading) -> _Side:
+    support = reading.support
+    assert support is not None  # the last state of a reading has it
+    small = as_seen(engine, support.pictures, support.classes)
+    shown = tuple(replace(one, picture=seen) for one, seen in zip(reading.learned, small, strict=True))
+    return _Side(atlas.Support(tuple(small), support.labels, support.classes), shown, reading.left_out)
+
+
+def _spread(side: tuple[Shown, ...], count: int) -> tuple[Shown, ...]:
+    """So many of them, at equal distances."""
+    if len(side) <= count:
+        return side
+    return tuple(side[place * len(side) // count] for place in range(count))
+
+
+def _among(told: atlas.Predictions, classes: tuple[str, ...]) -> atlas.Predictions:
+    """The same predictions when only these classes can be chosen."""
+    probs = told.probs[:, [told.classes.index(name) for name in classes]]
+    return atlas.Predictions(told.names, classes, probs / probs.sum(dim=1, keepdim=True).clamp_min(1e-12))

@@ -1,0 +1,213 @@
+"""The tab that forgets: classes to lose and classes to keep in, a slider with the price of each strength out.
+
+Left what the visitor gives, right what came of it. Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gradio as gr
+
+import atlas_engine as atlas
+from app import alerts, components, forget_cards, forget_text, inside_cards, run_cards, text
+from app.border import DEVICE, PRIVATE, QUICK, told
+from app.examples import FORGET
+from app.handlers.forget import STRENGTHS, Unlearned, Unlearning, Wish, forget, look, rows_of, shell_line
+from app.handlers.lesson import Row
+from app.handlers.takeaway import save_recipe
+from app.limits import LIMITS
+from app.markup import heading, note
+from app.state import Runs
+from app.tabs.result import stopping
+from app.tabs.rows import GalleryItems
+from app.tabs.samples import samples_from_zip, samples_of
+from app.worked import load_forgotten
+
+__all__ = ["forget_tab"]
+
+PERCENT = 100
+FULL = PERCENT * STRENGTHS[-1]
+Frame = list[Any]  # one value for each of: alert, run, kept, slider, numbers, pictures, stop
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The left side: what the visitor gives."""
+
+    target: gr.Gallery
+    control: gr.Gallery
+    settings: list[Any]
+    alert: gr.HTML
+    start: gr.Button
+    stop: gr.Button
+
+
+def forget_tab(engine: atlas.Atlas, runs: Runs) -> None:
+    """Lay out the tab inside the current Blocks; it opens on the worked example."""
+    opening = load_forgotten(engine)
+    kept = gr.State(opening, time_to_live=LIMITS.keep_seconds)
+    components.html_area(note(forget_text.LEAD), name="forget-lead")
+    with gr.Row(elem_classes="at-columns"):
+        with gr.Column(scale=4, min_width=320):
+            example = components.example_row(forget_cards.example_html(FORGET), name="forget-examples")
+            form = _form()
+        with gr.Column(scale=7, min_width=320):
+            remark = forget_text.EXAMPLE_NOTE
+            run = components.html_area(_headline(opening, remark=remark), name="forget-run")
+            slider = gr.Slider(
+                0,
+                FULL,
+                FULL,
+                step=PERCENT * STRENGTHS[1],
+                label=forget_text.STRENGTH_LABEL,
+                info=forget_text.STRENGTH_HELP,
+                visible=opening is not None,
+                elem_id="forget-strength",
+            )
+            numbers = components.html_area(_numbers(opening, FULL), name="forget-numbers")
+            pictures = components.html_area(_unseen(opening), name="forget-pictures")
+            recipe = gr.DownloadButton(
+                forget_text.RECIPE_DOWNLOAD, size="sm", visible=False, elem_id="forget-recipe"
+            )
+            lines = components.html_area(name="forget-lines")
+    shown = [form.alert, run, kept, slider, numbers, pictures, form.stop]
+    begun = form.start.click(
+        _forgetting(engine, runs),
+        [kept, form.target, form.control, *form.settings],
+        shown,
+        show_progress="minimal",
+        show_progress_on=run,
+        scroll_to_output=True,
+        **PRIVATE,
+        **DEVICE,
+    )
+    begun.then(_to_take, [kept], [recipe, lines], show_progress="hidden", **PRIVATE)
+    form.stop.click(stopping(runs), None, [form.stop], **QUICK)
+    slider.change(_numbers, [kept, slider], numbers, **QUICK)
+    slider.change(
+        lambda kept, strength: _pictures(engine, kept, strength),
+        [kept, slider],
+        pictures,
+        trigger_mode="always_last",
+        show_progress="minimal",
+        **PRIVATE,
+        **DEVICE,
+    )
+    example.click(_fill, None, [form.alert, form.target, form.control], **PRIVATE, queue=False)
+
+
+def _form() -> _Form:
+    target, target_zip = _side(forget_text.TARGET_HEADING, forget_text.TARGET_LABEL, name="forget-target")
+    control, control_zip = _side(
+        forget_text.CONTROL_HEADING, forget_text.CONTROL_LABEL, name="forget-control"
+    )
+    usual = atlas.NegateConfig()
+    with gr.Accordion(text.SETTINGS, open=False, elem_id="forget-settings"):
+        keep = gr.Slider(
+            0,
+            PERCENT,
+            PERCENT * usual.keep,
+            step=1,
+            label=forget_text.KEEP_LABEL,
+            info=forget_text.KEEP_HELP,
+            elem_id="forget-keep",
+        )
+        seed = gr.Number(0, label=text.SEED_LABEL, info=text.SEED_HELP, precision=0, minimum=0)
+    start, stop = components.run_buttons(forget_text.START, start="forget-start", stop="forget-stop")
+    alert = components.html_area(name="forget-alert")
+    for archive, pictures in ((target_zip, target), (control_zip, control)):
+        archive.upload(samples_from_zip, [archive], [alert, pictures], **PRIVATE)
+    return _Form(target, control, [keep, seed], alert, start, stop)
+
+
+def _side(title: str, label: str, *, name: str) -> tuple[gr.Gallery, gr.UploadButton]:
+    components.html_area(heading(title) + note(forget_text.FOLDERS_HELP), name=f"{name}-lead")
+    pictures = components.given_pictures([], label=label, name=name)
+    with gr.Row(elem_classes="at-buttons"):
+        archive = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name=name)
+    return pictures, archive
+
+
+def _forgetting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]:
+    def on_forget(  # noqa: PLR0917 - an event, which Gradio calls
+        request: gr.Request,
+        kept: Unlearned | None,
+        target: GalleryItems,
+        control: GalleryItems,
+        keep: float,
+        seed: float | None,
+    ) -> Iterator[Frame]:
+        session = str(request.session_hash)
+        try:
+            sides = rows_of(samples_of(target)), rows_of(samples_of(control))
+            wish = Wish.of(*sides, keep=float(keep) / PERCENT, seed=int(seed or 0))
+            for state in forget(engine, wish, holding=lambda run: runs.holding(session, run)):
+                yield _frame(state)
+        except Exception as error:  # the border: a visitor gets a sentence, whatever happened
+            yield _refused(told(error), kept)
+
+    return on_forget
+
+
+def _frame(state: Unlearning) -> Frame:
+    alert = alerts.left_out_html(state.taught.left_out)
+    if state.kept is None:
+        progress = run_cards.progress_html(state.taught)
+        return [alert, progress, *[gr.skip()] * 4, gr.update(visible=True)]
+    kept, slider = state.kept, gr.update(value=FULL, visible=True)
+    numbers, hidden = _numbers(kept, FULL), gr.update(visible=False)
+    return [alert, _headline(kept), kept, slider, numbers, _unseen(kept), hidden]
+
+
+def _refused(message: str, kept: Unlearned | None) -> Frame:
+    """The sentence; the result that was there stays."""
+    hidden = gr.update(visible=False)
+    return [alerts.alert_html(message), _headline(kept), *[gr.skip()] * 4, hidden]
+
+
+def _headline(kept: Unlearned | None, *, remark: str = "") -> str:
+    if kept is None:
+        waiting = heading(text.RESULT_HEADING) + note(forget_text.WAITING)
+        return f"<section class='at-run'>{waiting}</section>"
+    return forget_cards.verdict_html(kept, remark=remark)
+
+
+def _numbers(kept: Unlearned | None, strength: float) -> str:
+    return "" if kept is None else forget_cards.numbers_html(kept, strength / PERCENT)
+
+
+def _unseen(kept: Unlearned | None) -> str:
+    return "" if kept is None else note(forget_text.SEE_PICTURES)
+
+
+def _pictures(engine: atlas.Atlas, kept: Unlearned | None, strength: float) -> str:
+    if kept is None:
+        return ""
+    try:
+        return forget_cards.seen_html(look(engine, kept, strength / PERCENT))
+    except Exception as error:
+        return alerts.alert_html(told(error))
+
+
+def _to_take(kept: Unlearned | None) -> Iterator[Frame]:
+    """The recipe's file and the line that makes it; Gradio keeps a copy, so ours goes when it has it."""
+    with TemporaryDirectory() as folder:
+        if kept is None:
+            yield [gr.update(visible=False), ""]
+        else:
+            path = save_recipe(kept.recipe, Path(folder))
+            line = inside_cards.code_html(forget_text.SHELL_HEADING, shell_line(kept, Path(path).name))
+            yield [gr.update(value=path, visible=True), line]
+
+
+def _fill() -> Frame:
+    return [alerts.NOTHING, _items(FORGET.target), _items(FORGET.control)]
+
+
+def _items(rows: tuple[Row, ...]) -> list[tuple[str, str]]:
+    return [(path, row.name) for row in rows for path in row.paths]

@@ -1,0 +1,214 @@
+"""Forgetting: the handler behind the tab, on a small real model with donors; its cards; and its endpoint."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from itertools import groupby
+
+import pytest
+import torch
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+
+import atlas_engine as atlas
+from app import forget_text
+from app.examples import FORGET
+from app.forget_cards import numbers_html, seen_html, verdict_html
+from app.handlers.forget import STRENGTHS, Wish, forget, look, rows_of, shell_line
+from app.handlers.lesson import Sample
+from app.handlers.takeaway import save_recipe
+from app.state import Runs
+from app.worked import load_forgotten, make_forgotten
+from atlas_engine.cli import main as atlas_command
+
+FINE, COARSE = ("red", "blue"), ("dark green", "red")
+
+
+@pytest.fixture(scope="module")
+def sides(lesson):
+    """Two colours to forget, and two to keep."""
+    rows = {row.name: row for row in lesson.rows}
+    return tuple(rows[name] for name in FINE), tuple(rows[name] for name in COARSE)
+
+
+@pytest.fixture(scope="module")
+def wish(sides):
+    return Wish.of(*sides, keep=0.5, seed=0)
+
+
+@pytest.fixture(scope="module")
+def states(small, wish):
+    return list(forget(small, wish))
+
+
+@pytest.fixture(scope="module")
+def gone(states):
+    return states[-1].kept
+
+
+def test_it_reads_searches_learns_and_measures_and_the_share_never_falls(states):
+    phases = [phase for phase, _ in groupby(state.taught.phase for state in states)]
+    assert phases[0] == "read"
+    assert phases[-2:] == ["measure", "done"]
+    assert {"look", "search", "learn"} <= set(phases)
+    shares = [state.taught.share for state in states if state.taught.phase != "read"]
+    assert shares == sorted(shares)
+
+
+def test_the_slider_begins_at_zero_shot_and_ends_at_the_recipe(small, gone, wish):
+    assert [one.scale for one in gone.curve] == list(STRENGTHS)
+    told = small.predict([one.picture for one in gone.target], wish.target.classes)
+    right = [label == one.truth for label, one in zip(told.labels, gone.target, strict=True)]
+    assert gone.curve[0].target == pytest.approx(sum(right) / len(right))
+    config = gone.recipe.config
+    assert config["control_after"] >= 0.5 * config["control_before"]
+
+
+def test_the_pictures_at_no_strength_are_as_they_were_and_stay_among_their_own_classes(small, gone):
+    for (told, shown), names in zip(look(small, gone, 0.0), (FINE, COARSE), strict=True):
+        assert set(told.adapted.classes) == set(names)
+        assert torch.allclose(told.adapted.probs, told.zero_shot.probs, atol=1e-5)
+        assert torch.allclose(told.adapted.probs.sum(dim=1), torch.ones(len(shown)))
+        assert {one.truth for one in shown} == set(names)
+
+
+def test_at_full_strength_the_pictures_are_answered_by_the_recipe(small, gone):
+    (told, shown), _ = look(small, gone, 1.0)
+    whole = small.compare([one.picture for one in shown], gone.recipe).adapted
+    among = whole.probs[:, [whole.classes.index(name) for name in told.adapted.classes]]
+    assert torch.equal(told.adapted.probs.argmax(dim=1), among.argmax(dim=1))
+
+
+def test_the_session_holds_the_pictures_as_small_as_the_model_sees_them(small, gone):
+    size = small.backbone.preprocessing.size
+    assert {one.picture.pixels.shape for one in (*gone.target, *gone.control)} == {(size, size, 3)}
+
+
+def test_the_command_makes_the_same_recipe_of_the_same_folders(small, gone, sides, capsys):
+    told = shell_line(gone, "a.atlas.safetensors").split()
+    assert told[:3] == ["atlas", "adapt", "negate"]
+    assert told[told.index("--keep") + 1] == "0.5"
+    assert atlas_command(["adapt", "negate", "--help"]) == 0
+    helped = capsys.readouterr().out
+    assert all(flag in helped for flag in told if flag.startswith("-"))
+    target, control = (_support(rows) for rows in sides)
+    again = small.negate(target, control, keep=0.5).result()
+    assert again.recipe == gone.recipe
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has(small, wish):
+    runs, stopped = Runs(), False
+    for state in forget(small, wish, holding=lambda run: runs.holding("visitor", run)):
+        if state.taught.phase == "learn" and not stopped:
+            stopped = runs.stop("visitor")
+    assert stopped
+    assert state.kept.stopped
+    assert len(state.kept.curve) == len(STRENGTHS)
+
+
+def test_the_numbers_follow_the_slider_and_are_there_as_a_table(gone):
+    curve = tuple(atlas.Forgotten(scale, 0.8 - 0.5 * scale, 0.9 - 0.1 * scale) for scale in STRENGTHS)
+    html = numbers_html(replace(gone, curve=curve), 0.5)
+    assert "80% → 55%" in html
+    assert "90% → 85%" in html
+    assert html.count("<tr>") == 1 + len(STRENGTHS)
+    assert "80% → 30%" in numbers_html(replace(gone, curve=curve), 1.0)
+
+
+def test_names_from_outside_are_escaped_on_the_cards(small, gone):
+    evil = replace(gone, sentence="<b>x</b>")
+    assert "<b>" not in verdict_html(evil)
+    seen = look(small, gone, 1.0)
+    shown = tuple(replace(one, truth="<i>y</i>") for one in seen[0][1])
+    assert "<i>y" not in seen_html([(seen[0][0], shown), seen[1]])
+
+
+def test_what_cannot_be_forgotten_gets_a_sentence_that_names_the_side(sides, tmp_path):
+    with pytest.raises(atlas.AtlasError, match=r"1\. What to forget .*: there is no picture"):
+        Wish.of((), sides[1], keep=0.9, seed=0)
+    with pytest.raises(atlas.AtlasError, match=r"2\. What to keep .*: There is one class"):
+        Wish.of(sides[0], sides[1][:1], keep=0.9, seed=0)
+    with pytest.raises(atlas.AtlasError, match=r"^cat\.jpg has no class"):
+        rows_of([Sample(str(tmp_path / "cat.jpg"))])
+
+
+def test_a_picture_that_cannot_be_read_is_left_out_by_name(small, sides, tmp_path):
+    (tmp_path / "words.jpg").write_text("only words")
+    first = replace(sides[0][0], paths=(*sides[0][0].paths, str(tmp_path / "words.jpg")))
+    *_, last = forget(small, Wish.of((first, sides[0][1]), sides[1], keep=0.5, seed=0))
+    assert last.taught.left_out[0].startswith("words.jpg:")
+
+
+def test_the_worked_example_is_shown_with_the_bundled_model_and_no_other(engine, small):
+    kept = load_forgotten(engine)
+    assert [one.scale for one in kept.curve] == list(STRENGTHS)
+    assert kept.curve[-1].target < kept.curve[0].target
+    assert kept.curve[-1].control >= kept.keep * kept.curve[0].control
+    assert {one.truth for one in kept.control} == set(forget_text.EXAMPLE_KEEPS)
+    assert load_forgotten(small) is None
+
+
+def test_a_worked_example_is_made_and_loaded_again(small, sides, tmp_path):
+    class Example:
+        class Fine:
+            path = tmp_path
+
+        fine = Fine
+        target, control = sides
+
+    made = make_forgotten(small, Example, tmp_path)
+    loaded = load_forgotten(small, Example)
+    assert loaded.recipe == made.recipe
+    assert (loaded.sentence, loaded.helped) == (made.sentence, made.helped)
+    assert [one.path for one in loaded.target] == [one.path for one in made.target]
+
+
+def test_the_example_forgets_the_fine_classes_and_keeps_the_coarse_ones():
+    wish = Wish.of(FORGET.target, FORGET.control, keep=0.9, seed=0)
+    assert len(wish.target.classes) == 5
+    assert wish.control.classes == forget_text.EXAMPLE_KEEPS
+    assert {len(row.paths) for row in wish.control.rows} == {FORGET.each}
+
+
+def test_a_program_forgets_and_gets_the_strengths_and_the_recipe(server, sides, tmp_path):
+    client = Client(server.address, verbose=False)
+    zips = []
+    for name, rows in zip(("target", "control"), sides, strict=True):
+        zips.append(tmp_path / f"{name}.zip")
+        with zipfile.ZipFile(zips[-1], "w") as packed:
+            for row in rows:
+                for place, path in enumerate(row.paths):
+                    packed.write(path, f"{row.name}/{place}.png")
+    job = client.submit(target=handle_file(zips[0]), control=handle_file(zips[1]), api_name="/forget")
+    told = []
+    for facts, _ in job:
+        told.append(facts.get("phase"))
+        if told[-1] == "search":
+            client.predict(api_name="/stop")
+    result, recipe = job.result()
+    assert told[0] == "read"
+    assert [one["strength"] for one in result["strengths"]] == list(STRENGTHS)
+    assert result["verdict"]
+    assert recipe.endswith(".safetensors")
+    (tmp_path / "no.zip").write_text("only words")
+    with pytest.raises(AppError, match=r"no\.zip"):
+        client.predict(
+            target=handle_file(tmp_path / "no.zip"), control=handle_file(zips[1]), api_name="/forget"
+        )
+
+
+def test_the_recipe_can_be_taken_away(gone, tmp_path):
+    assert atlas.Recipe.load(save_recipe(gone.recipe, tmp_path)) == gone.recipe
+
+
+def _support(rows):
+    named = sorted(rows, key=lambda row: atlas.natural_key(row.name))
+    pictures = [
+        (label, atlas.read_image(path)) for label, row in enumerate(named) for path in sorted(row.paths)
+    ]
+    return atlas.Support(
+        tuple(picture for _, picture in pictures),
+        tuple(label for label, _ in pictures),
+        tuple(row.name for row in named),
+    )
