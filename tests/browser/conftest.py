@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.browser.steps import wait_until_it_hears
 from tests.drawn import COLOURS, square
-from tests.serving import PATIENCE, ROOT, shared_server
+from tests.serving import ROOT, shared_server
 
+WAIT = 60  # seconds for any one thing on the page: a quiet machine needs a few, and nothing may wait for ever
+READY = (".at-run", "#class-2 input[type=text]", "#adapt")  # the page comes in pieces
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -46,16 +49,16 @@ def visit(chromium, server):
     """Open the page, at a width and in a colour scheme; afterwards nothing may have gone wrong unseen."""
     contexts, complaints = [], []
 
-    def open_page(*, width=1280, scheme="light", query=""):
+    def open_page(*, width=1280, scheme="light", query="", ready=READY):
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        context.set_default_timeout(PATIENCE * 1000)
+        context.set_default_timeout(WAIT * 1000)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.extend(_strange(request.url, server.address)))
-        page.goto(server.address + query)
-        for part in (".at-run", "#class-2 input[type=text]", "#adapt"):  # the page comes in pieces
+        wait_until_it_hears(page, lambda: page.goto(server.address + query))
+        for part in ready:
             page.wait_for_selector(part)
         return page
 
@@ -97,6 +100,19 @@ def archive(colours, tmp_path):
         for name, files in colours[0].items():
             for place, file in enumerate(files):
                 packed.write(file, f"{name}/{place}.png")
+    return path
+
+
+@pytest.fixture
+def other_archive(tmp_path):
+    """Another zip of two colours."""
+    path = tmp_path / "greens.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, colour in {"green": (20, 90, 30), "grey": (120, 120, 120)}.items():
+            for seed in range(3):
+                file = tmp_path / f"{name}-{seed}.png"
+                Image.fromarray(square(colour, seed=seed, side=64)).save(file)
+                packed.write(file, f"{name}/{seed}.png")
     return path
 
 

@@ -14,6 +14,12 @@ PICTURES = "#compare .at-pair"
 FIRST_WORDS = ".at-card .at-guesses li:first-child .at-label"
 
 
+def wait_until_it_hears(page, load):
+    """Load the page, and wait for the answer to its own first event: from then on it hears a press."""
+    with page.expect_response(lambda answer: "/run/predict" in answer.url):
+        load()
+
+
 def panel(page, name):
     page.get_by_role("tab", name=name, exact=True).click()
 

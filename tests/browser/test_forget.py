@@ -1,0 +1,53 @@
+"""Forgetting in a real browser: the slider of the worked example, then two zips of one's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from app import forget_text, text
+from tests.browser.steps import panel, upload, wait_for_pictures
+
+pytestmark = pytest.mark.browser
+
+NUMBERS = "#forget-numbers"
+
+
+def test_the_slider_tells_both_accuracies_and_own_zips_are_forgotten(
+    visit, archive, other_archive, artefacts
+):
+    page = visit()
+    panel(page, forget_text.TAB)
+    before = page.locator(f"{NUMBERS} .at-shares").inner_text()
+    assert forget_text.CONTROL_SIDE in before
+    slide_to(page, 0)
+    page.wait_for_function(
+        "([part, before]) => document.querySelector(part).innerText !== before",
+        arg=[f"{NUMBERS} .at-shares", before],
+    )
+    for told in page.locator(f"{NUMBERS} .at-shares .at-number").all_inner_texts():
+        was, now = told.split(" → ")
+        assert was == now
+    page.locator("#forget-pictures .at-pair").nth(11).wait_for()
+    page.click("#forget-start")
+    page.get_by_role("alert").filter(has_text=forget_text.nothing_to(forget_text.TARGET_HEADING)).wait_for()
+    upload(page, "#forget-target-zip", archive)
+    page.locator("#forget-target .thumbnail-item").nth(5).wait_for()
+    upload(page, "#forget-control-zip", other_archive)
+    page.locator("#forget-control .thumbnail-item").nth(5).wait_for()
+    page.click("#forget-start")
+    page.locator("#forget-run [role=progressbar]").wait_for()
+    page.click("#forget-stop")
+    page.locator("#forget-recipe").wait_for()
+    assert text.RESULT_HEADING in page.locator("#forget-run").inner_text()
+    assert "atlas adapt negate" in page.locator("#forget-lines").inner_text()
+    slide_to(page, 50)
+    page.locator("#forget-pictures .at-pair").nth(11).wait_for()
+    wait_for_pictures(page)
+    page.screenshot(path=artefacts / "forget-own-1280.png", full_page=True)
+    assert page.locator("#forget-alert [role=alert]").count() == 0
+
+
+def slide_to(page, strength):
+    field = page.locator("#forget-strength input[type=number]")
+    field.fill(str(strength))
+    field.press("Tab")

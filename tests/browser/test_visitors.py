@@ -1,0 +1,77 @@
+"""What goes beyond one visitor with a mouse: a link, a keyboard, others who wait, a page that is closed."""
+
+from __future__ import annotations
+
+import pytest
+
+from app import text
+from app.examples import LESSONS
+from app.limits import LIMITS
+from tests.browser.steps import (
+    STEPS,
+    press_tab_until,
+    start_own,
+    wait_for_names,
+    wait_for_result,
+    wait_until_it_hears,
+)
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_link_brings_the_names_and_settings_and_no_picture(visit):
+    page = visit(query="?class=otter&class=sea+lion&method=text-probe&steps=40&seed=7")
+    wait_for_names(page, ["otter", "sea lion"])
+    assert page.locator(".at-class .thumbnail-item").count() == 0
+    assert page.locator("#samples .thumbnail-item").count() == 0
+    page.click("#settings button")
+    assert page.locator(STEPS).first.input_value() == "40"
+    assert page.locator("#settings input[role=combobox]").input_value() == text.METHOD_NAMES["text-probe"]
+    page.click("#adapt")
+    page.get_by_role("alert").filter(has_text=text.no_pictures("otter")).wait_for()
+
+
+def test_a_keyboard_alone_opens_an_example_looks_inside_and_turns_a_donor(visit):
+    page = visit()
+    press_tab_until(page, "it.dataset.example === '1' && it.closest('#lessons')")
+    page.keyboard.press("Enter")
+    wait_for_names(page, LESSONS[1].lesson.classes)
+    press_tab_until(page, "it.getAttribute('href') === '#result'")
+    page.keyboard.press("Enter")
+    tab = f"it.getAttribute('role') === 'tab' && it.textContent.trim() === '{text.TAB_INSIDE}'"
+    press_tab_until(page, tab, most=8)
+    page.keyboard.press("Enter")
+    page.locator("#map svg:visible").first.wait_for()
+    press_tab_until(page, "it.type === 'range' && it.closest('#turn-1')")
+    page.keyboard.press("ArrowLeft")
+    page.locator("#turned .at-pair").first.wait_for()
+
+
+def test_a_keyboard_alone_empties_the_form_and_hands_over_a_zip(visit, archive):
+    page = visit()
+    press_tab_until(page, "it.id === 'own'")
+    page.keyboard.press("Enter")
+    wait_for_names(page, ["", ""])
+    press_tab_until(page, "it.id === 'lesson-zip'")
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Enter")
+    chooser.value.set_files(archive)
+    wait_for_names(page, ["blue", "red"])
+
+
+def test_who_waits_sees_the_place_in_the_queue_and_a_closed_page_frees_the_lane(visit, colours):
+    first, second, third = visit(), visit(), visit()
+    start_own(first, colours, steps=LIMITS.steps, method="atlas+text-probe")
+    for other in (second, third):
+        start_own(other, colours, method="atlas+text-probe")
+    first.click("#adapt")
+    first.get_by_text("Learning: step").wait_for()
+    for other in (second, third):
+        other.click("#adapt")
+        other.locator("#run").get_by_text("queue:").wait_for()
+    second.close()  # while it waits
+    first.close()  # in the middle of its run
+    wait_for_result(third, 2)
+    assert text.STOPPED_NOTE not in third.locator("#run").inner_text()
+    wait_until_it_hears(third, third.reload)
+    wait_for_names(third, LESSONS[0].lesson.classes)  # who comes back is a new visitor
