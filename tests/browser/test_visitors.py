@@ -13,7 +13,6 @@ from tests.browser.steps import (
     start_own,
     wait_for_names,
     wait_for_result,
-    wait_until_it_hears,
 )
 
 pytestmark = pytest.mark.browser
@@ -73,5 +72,3 @@ def test_who_waits_sees_the_place_in_the_queue_and_a_closed_page_frees_the_lane(
     first.close()  # in the middle of its run
     wait_for_result(third, 2)
     assert text.STOPPED_NOTE not in third.locator("#run").inner_text()
-    wait_until_it_hears(third, third.reload)
-    wait_for_names(third, LESSONS[0].lesson.classes)  # who comes back is a new visitor
