@@ -104,8 +104,11 @@ class Recipe:
         if not target.parent.is_dir():
             raise RecipeError(f"there is no folder '{target.parent}' to save the recipe in. Create it first.")
         data = safetensors.torch.save(_tensors(self), metadata={"format": FORMAT, "recipe": _dump(self)})
-        with replacing(target) as part:
-            part.write_bytes(data)
+        try:
+            with replacing(target) as part:
+                part.write_bytes(data)
+        except OSError as error:
+            raise RecipeError(f"cannot write '{target}' ({error.strerror}). Choose another file.") from error
 
     @classmethod
     def load(cls, path: Path | str) -> Recipe:

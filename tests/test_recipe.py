@@ -97,6 +97,13 @@ def test_a_scaled_recipe_has_other_coefficients_and_is_the_same_otherwise(tmp_pa
         recipe.scaled(tasks={"car": 0})
 
 
+def test_a_recipe_that_cannot_be_written_is_one_sentence(tmp_path):
+    for name, sentence in (("nowhere/r", "Create it first"), ("r" * 250, "Choose another file")):
+        with pytest.raises(RecipeError, match=sentence):
+            make().save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_isotropic_recipe_with_a_layer_scaled_can_be_saved(tmp_path):
     scaled = make(layout=Layout("isotropic")).scaled(layers={0: 0})
     scaled.save(tmp_path / "r")
