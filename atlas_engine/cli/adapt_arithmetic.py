@@ -6,20 +6,18 @@ Folders of labelled images in, a recipe out. Knows no formulas.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atlas_engine.arithmetic.config import AddConfig, NegateConfig
+from atlas_engine.cli.arguments import add_bank, add_model, add_recipe_file, add_seed, add_skip_unreadable
 from atlas_engine.cli.command import Command
 from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.output import add_json_flag, emit, emit_json, say
+from atlas_engine.cli.output import add_json_flag
+from atlas_engine.cli.results import estimate_facts, estimate_table, support_of, tell_result
 from atlas_engine.cli.watching import watched
-from atlas_engine.views.tables import table
 
 if TYPE_CHECKING:
-    from atlas_engine.data.folders import ClassFolder
-    from atlas_engine.data.support import Support
     from atlas_engine.result import AdaptResult
 
 __all__ = ["ADD", "NEGATE"]
@@ -47,10 +45,12 @@ def negate(args: argparse.Namespace) -> int:
     """Print the verdict and the accuracies before and after; Ctrl-C keeps the best so far."""
     from atlas_engine.arithmetic.scene import vector_of
     from atlas_engine.atlas import open as open_atlas
+    from atlas_engine.data.folders import read_folder
 
-    config = settings_from(args, NegateConfig)
-    folder, target = _read(args.target, args)
-    _, control = _read(args.control, args)
+    config, skip = settings_from(args, NegateConfig), args.skip_unreadable
+    folder = read_folder(args.target)
+    target = support_of(folder, skip_unreadable=skip)
+    control = support_of(args.control, skip_unreadable=skip)
     with open_atlas(args.model, bank=args.bank) as engine:
         vector = args.vector or vector_of(engine.bank, folder.name)
         work = engine.negate(
@@ -78,75 +78,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add(args: argparse.Namespace) -> int:
     """Print the verdict and the accuracy of every task; Ctrl-C keeps the best so far."""
     from atlas_engine.atlas import open as open_atlas
+    from atlas_engine.data.folders import read_folder
+    from atlas_engine.study.few_shot import dataset_names
 
     config = settings_from(args, AddConfig)
-    read = [_read(path, args) for path in args.folders]
-    tasks = {folder.name: support for folder, support in read}
-    if len(tasks) < len(read):
-        from atlas_engine.study.few_shot import dataset_names
-
+    folders = [read_folder(path) for path in args.folders]
+    names = [folder.name for folder in folders]
+    if len(set(names)) < len(names):
         names = dataset_names(args.folders)
-        tasks = {name: support for name, (_, support) in zip(names, read, strict=True)}
+    read = [support_of(folder, skip_unreadable=args.skip_unreadable) for folder in folders]
     with open_atlas(args.model, bank=args.bank) as engine:
+        tasks = dict(zip(names, read, strict=True))
         result = watched(engine.add(tasks, method=args.method, config=config, seed=args.seed))
     return _tell(result, args)
 
 
 def _shared_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", metavar="R", type=Path, help="the recipe file to write")
-    parser.add_argument(
-        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
-    )
-    parser.add_argument("--bank", metavar="FILE", type=Path, help="a bank file (default: the model's own)")
-    parser.add_argument("--skip-unreadable", action="store_true", help="leave out images that cannot be read")
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="seed of what is held out, views and order (default 0)",
-    )
+    add_recipe_file(parser)
+    add_model(parser)
+    add_bank(parser)
+    add_skip_unreadable(parser)
+    add_seed(parser, "what is held out, views and order")
     add_json_flag(parser)
 
 
-def _read(path: Path, args: argparse.Namespace) -> tuple[ClassFolder, Support]:
-    from atlas_engine.data.folders import read_folder
-    from atlas_engine.data.support import Support
-
-    folder = read_folder(path)
-    support, left_out = Support.read(folder, on_error="skip" if args.skip_unreadable else "raise")
-    for sentence in (*map(str, left_out), *support.warnings()):
-        say(sentence)
-    return folder, support
-
-
 def _tell(result: AdaptResult, args: argparse.Namespace) -> int:
-    if args.output:
-        result.save(args.output)
-    emit_json(_facts(result)) if args.json else emit(_words(result, args.output))
-    return 0
-
-
-def _facts(result: AdaptResult) -> dict[str, object]:
-    return {
-        "method": result.verdict.kept,
-        "helped": result.verdict.helped,
-        "sentence": result.verdict.sentence,
-        "outcome": result.outcome.value,
-        "seconds": result.seconds,
-        "estimates": [
-            {"method": e.method, "accuracy": e.accuracy, "low": e.low, "high": e.high, "images": e.images}
-            for e in result.estimates
-        ],
-    }
-
-
-def _words(result: AdaptResult, output: Path | None) -> str:
-    rows: Sequence[tuple[object, ...]] = [
-        (e.method, 100 * e.accuracy, 100 * e.low, 100 * e.high, e.images) for e in result.estimates
-    ]
-    parts = [result.verdict.sentence, table(rows, ("held out", "right %", "from", "to", "images"))]
-    return "\n\n".join([*parts, f"recipe: {output}"] if output else parts)
+    facts = {"estimates": estimate_facts(result)}
+    return tell_result(result, args, facts=facts, parts=[estimate_table(result)])
 
 
 NEGATE = Command(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atlas_engine.cli.command import Command, MisuseError
-from atlas_engine.cli.output import add_json_flag, emit, emit_json
+from atlas_engine.cli.output import add_json_flag, emit, emit_json, writable
 from atlas_engine.cli.progress import Progress
 from atlas_engine.config import assets_folder
 from atlas_engine.errors import BankError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from atlas_engine.bank import BankFile
 
-__all__ = ["COMPRESS", "LIST", "SHOW", "VERIFY", "check_output"]
+__all__ = ["COMPRESS", "LIST", "SHOW", "VERIFY"]
 
 ENDING = "*.safetensors"
 
@@ -108,7 +108,9 @@ def run_verify(args: argparse.Namespace) -> int:
 def compress_arguments(parser: argparse.ArgumentParser) -> None:
     """A bank file, the format to store it in, and where."""
     parser.add_argument("bank", type=Path, metavar="FILE", help="a bank file")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help="bank file to write")
+    parser.add_argument(
+        "-o", "--output", type=writable, required=True, metavar="OUT", help="bank file to write"
+    )
     parser.add_argument(
         "--storage", required=True, metavar="S", help="float16, bfloat16, int8, int4 or low-rank-N"
     )
@@ -121,7 +123,6 @@ def run_compress(args: argparse.Namespace) -> int:
     from atlas_engine.bank.compress import compress, fidelity
     from atlas_engine.bank.storage import storage_named
 
-    check_output(args.output)
     storage = storage_named(args.storage).name
     before_nbytes = args.bank.stat().st_size if args.bank.is_file() else 0
     bank = load_bank(args.bank)
@@ -138,12 +139,6 @@ def run_compress(args: argparse.Namespace) -> int:
     emit(table(rows, ("vector", "cosine", "error %")))
     emit(f"\n{args.output}: {human_nbytes(nbytes)} as {storage}, from {human_nbytes(before_nbytes)}")
     return 0
-
-
-def check_output(path: Path) -> None:
-    """Raise while it is early if a file cannot be written there."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise MisuseError(f"{path} cannot be written: it needs a file name in a folder that exists.")
 
 
 VECTOR_COLUMNS = ("vector", "data set", "before %", "after %", "norm", "from")

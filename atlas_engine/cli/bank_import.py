@@ -7,9 +7,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.cli.bank import check_output
 from atlas_engine.cli.command import Command, MisuseError
-from atlas_engine.cli.output import add_json_flag, emit, emit_json
+from atlas_engine.cli.output import add_json_flag, emit, emit_json, writable
 from atlas_engine.cli.progress import Progress
 from atlas_engine.files import human_nbytes
 from atlas_engine.views.tables import table
@@ -34,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=writable,
         metavar="OUT",
         help="bank file to write (default, of a public bank: cache)",
     )
@@ -86,7 +85,6 @@ def _model_and_output(args: argparse.Namespace) -> tuple[str, Path]:
         folder = banks_folder()
         folder.mkdir(parents=True, exist_ok=True)
         return model, folder / f"{args.sources[0]}.safetensors"
-    check_output(args.output)
     return model, args.output
 
 

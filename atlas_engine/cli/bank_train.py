@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from atlas_engine.cli.arguments import add_model, add_track_pattern
 from atlas_engine.cli.command import Command, MisuseError
 from atlas_engine.cli.flags import add_settings, settings_from
 from atlas_engine.cli.output import add_json_flag, emit, emit_json
@@ -32,15 +33,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--into", type=Path, metavar="BANK", help="a bank file to add it to, or to replace it in"
     )
-    parser.add_argument(
-        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
-    )
+    add_model(parser)
     parser.add_argument(
         "--storage", default="float32", metavar="S", help="of a new file: float32 (default), float16, int8, …"
     )
-    parser.add_argument(
-        "--track-pattern", metavar="RE", help="finds in a file's name what its near-duplicates share"
-    )
+    add_track_pattern(parser)
     parser.add_argument(
         "--class-names", type=Path, metavar="JSON", help='better names of folders: {"0": "the digit zero"}'
     )

@@ -1,4 +1,4 @@
-"""What the commands that compare methods on folders share: flags, folders, donors, progress, and the telling.
+"""What the commands of `atlas eval` share: flags, folders, donors, rows that outlive a stop, and the telling.
 
 Knows nothing of any one comparison.
 """
@@ -10,36 +10,46 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from atlas_engine.cli.bank import check_output
+from atlas_engine.cli.arguments import add_bank, add_folders, add_markdown_file, add_model, word_list
 from atlas_engine.cli.command import MisuseError
-from atlas_engine.cli.output import add_json_file, emit, say, write_json
+from atlas_engine.cli.figure import add_figure_flag, write_figure
+from atlas_engine.cli.output import add_json_file, emit, say, write_json, write_text
 from atlas_engine.cli.progress import Progress
-from atlas_engine.cli.studies import svg_file, word_list, write_text
 
 if TYPE_CHECKING:
     from atlas_engine.atlas import Atlas
     from atlas_engine.bank import TaskVectorBank
     from atlas_engine.data.folders import ClassFolder
+    from atlas_engine.study.ledger import Ledger
     from atlas_engine.study.report import Sheet
     from atlas_engine.views.figures import Grid
 
-__all__ = ["KEPT", "add_comparison", "bank_words", "donors_of", "followed", "named_folders", "tell"]
+__all__ = [
+    "KEPT",
+    "add_comparison",
+    "bank_words",
+    "donors_of",
+    "followed",
+    "ledger_beside",
+    "named_folders",
+    "tell",
+]
 
 KEPT = (
-    "With --json OUT, finished rows are kept in OUT.rows: given again, a command that was stopped goes\n"
-    "on where it was, and one with more methods, seeds or folders measures only the new ones."
+    "With --json OUT, what is measured is kept in OUT.rows: given again, a command that was stopped goes\n"
+    "on where it was, and one that asks for more measures only what is new."
 )
+
+ROWS_ENDING = ".rows"
 
 Row = TypeVar("Row")
 
 
 def add_comparison(parser: argparse.ArgumentParser) -> None:
     """Folders, a model and its bank, and what to write."""
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="one sub-folder a class in each")
-    parser.add_argument(
-        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
-    )
-    parser.add_argument("--bank", type=Path, metavar="FILE", help="a bank file (default: the model's own)")
+    add_folders(parser)
+    add_model(parser)
+    add_bank(parser)
     parser.add_argument(
         "--without",
         type=word_list,
@@ -47,25 +57,26 @@ def add_comparison(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,NAME",
         help="vectors of the bank not to use, as those made from a DIR",
     )
-    parser.add_argument(
-        "--markdown", type=Path, metavar="OUT", help="also write the tables to OUT as markdown"
-    )
-    parser.add_argument(
-        "--figure", type=svg_file, metavar="OUT.svg", help="also draw the differences to zero-shot"
-    )
+    add_markdown_file(parser)
+    add_figure_flag(parser, about="also draw the differences to zero-shot")
     add_json_file(parser)
 
 
 def named_folders(args: argparse.Namespace, *, track_pattern: str | None = None) -> dict[str, ClassFolder]:
-    """The folders by names that tell them apart; what is to be written is checked before they are read."""
+    """The folders by names that tell them apart."""
     from atlas_engine.data.folders import read_folder
     from atlas_engine.study.few_shot import dataset_names
 
-    for path in filter(None, (args.markdown, args.figure)):
-        check_output(path)
     names = dataset_names(args.folders)
     read = [read_folder(path, track_pattern=track_pattern) for path in args.folders]
     return dict(zip(names, read, strict=True))
+
+
+def ledger_beside(output: Path | None) -> Ledger:
+    """What was measured already, from OUT.rows beside OUT; in memory alone where nothing is written."""
+    from atlas_engine.study.ledger import Ledger
+
+    return Ledger(output.with_name(output.name + ROWS_ENDING) if output else None)
 
 
 class Mixes(Protocol):
@@ -102,10 +113,11 @@ def donors_of(
 
 def _warn_of_donors(bank: TaskVectorBank, folders: Mapping[str, ClassFolder]) -> None:
     """A vector that was made from a folder has seen its test pictures: say so, for the numbers cannot."""
+    from atlas_engine.study.stage import own_vectors
+
     for name, folder in folders.items():
-        for task, info in zip(bank.tasks, bank.infos, strict=True):
-            if folder.name in (task, info.dataset):
-                say(f"vector '{task}' was made from {name}, which flatters. --without {task} leaves it out.")
+        for task in own_vectors(bank, folder):
+            say(f"vector '{task}' was made from {name}, which flatters. --without {task} leaves it out.")
 
 
 def followed(work: Callable[[Callable[[str], None]], Iterable[tuple[Row, bool]]], total: int) -> list[Row]:
@@ -126,17 +138,15 @@ def followed(work: Callable[[Callable[[str], None]], Iterable[tuple[Row, bool]]]
 
 
 def tell(
-    args: argparse.Namespace, rows: list[dict[str, object]], sheets: Sequence[Sheet], grid: Grid, about: str
+    args: argparse.Namespace, data: object, sheets: Sequence[Sheet], about: str, *, grid: Grid | None = None
 ) -> int:
     """Write what was asked for, and print the tables with what they depend on below them."""
-    from atlas_engine.views.figures import heat_map
-
     if args.json:
-        write_json(args.json, rows)
+        write_json(args.json, data)
     if args.markdown:
         write_text(args.markdown, "\n\n".join([*(sheet.markdown() for sheet in sheets), about]) + "\n")
-    if args.figure:
-        write_text(args.figure, heat_map(grid))
+    if grid is not None and args.figure:
+        write_figure(args.figure, grid)
     emit("\n\n".join([*(sheet.plain() for sheet in sheets), about]))
     return 0
 

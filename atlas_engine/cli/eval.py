@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from atlas_engine.cli.arguments import add_folders, add_model, add_seed, positive
 from atlas_engine.cli.command import Command
 from atlas_engine.cli.output import add_json_file, emit, write_json
 from atlas_engine.cli.progress import Progress
@@ -25,19 +25,17 @@ BASELINE, OURS = "baseline", "zero-shot"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Folders, and what to measure on them."""
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="one sub-folder a class in each")
-    parser.add_argument(
-        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
-    )
+    add_folders(parser)
+    add_model(parser)
     parser.add_argument("--templates", nargs="+", metavar="SET", help="template sets, or sentences with {}")
     parser.add_argument("--baseline", action="store_true", help="also measure the training-free baseline")
     parser.add_argument(
-        "--max-classes", type=int, metavar="N", help="at most N classes a folder, drawn by --seed"
+        "--max-classes", type=positive, metavar="N", help="at most N classes a folder, drawn by --seed"
     )
     parser.add_argument(
-        "--max-test", type=int, metavar="N", help="at most N images a folder, drawn by --seed"
+        "--max-test", type=positive, metavar="N", help="at most N images a folder, drawn by --seed"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the draws (default 0)")
+    add_seed(parser, "the draws")
     add_json_file(parser)
 
 

@@ -6,11 +6,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from atlas_engine.cli.arguments import (
+    add_bank,
+    add_folders,
+    add_markdown_file,
+    add_model,
+    add_track_pattern,
+)
 from atlas_engine.cli.command import Command, MisuseError
-from atlas_engine.cli.comparing import KEPT, bank_words, followed, named_folders, tell
+from atlas_engine.cli.comparing import KEPT, bank_words, followed, ledger_beside, named_folders, tell
+from atlas_engine.cli.figure import add_figure_flag
 from atlas_engine.cli.flags import add_settings, settings_from
 from atlas_engine.cli.output import add_json_file, say
-from atlas_engine.cli.studies import ledger_beside, svg_file
 
 if TYPE_CHECKING:
     from atlas_engine.atlas import Atlas
@@ -21,18 +28,12 @@ __all__ = ["ADD", "NEGATE"]
 
 
 def _shared_arguments(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=what)
-    parser.add_argument(
-        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
-    )
-    parser.add_argument("--bank", type=Path, metavar="FILE", help="a bank file (default: the model's own)")
-    parser.add_argument(
-        "--track-pattern", metavar="RE", help="finds in a file's name what its near-duplicates share"
-    )
-    parser.add_argument(
-        "--markdown", type=Path, metavar="OUT", help="also write the tables to OUT as markdown"
-    )
-    parser.add_argument("--figure", type=svg_file, metavar="OUT.svg", help="also draw the differences")
+    add_folders(parser, what)
+    add_model(parser)
+    add_bank(parser)
+    add_track_pattern(parser)
+    add_markdown_file(parser)
+    add_figure_flag(parser, about="also draw the differences")
     add_json_file(parser)
 
 
@@ -72,7 +73,8 @@ def negate(args: argparse.Namespace) -> int:
             f"to stay. What learns takes {config.steps} steps of {config.batch} over the last "
             f"{config.share:.0%} of the weights."
         )
-    return tell(args, [row.as_dict() for row in rows], negation_sheets(rows), negation_grid(rows), about)
+    data = [row.as_dict() for row in rows]
+    return tell(args, data, negation_sheets(rows), about, grid=negation_grid(rows))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +109,8 @@ def add(args: argparse.Namespace) -> int:
             f"{_about(engine, settings)} What learns takes {config.steps} steps of {config.batch} over the "
             f"last {config.share:.0%} of the weights."
         )
-    return tell(args, [row.as_dict() for row in rows], addition_sheets(rows), addition_grid(rows), about)
+    data = [row.as_dict() for row in rows]
+    return tell(args, data, addition_sheets(rows), about, grid=addition_grid(rows))
 
 
 def _targets(engine: Atlas, args: argparse.Namespace) -> dict[str, Target]:

@@ -6,15 +6,22 @@ import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atlas_engine.cli.bank import check_output
+from atlas_engine.cli.arguments import (
+    add_bank,
+    add_folders,
+    add_markdown_file,
+    add_model,
+    add_track_pattern,
+    positive,
+    word_list,
+)
 from atlas_engine.cli.command import Command
+from atlas_engine.cli.comparing import KEPT, bank_words, followed, ledger_beside, tell
+from atlas_engine.cli.figure import add_figure_flag, write_figure
 from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.output import add_json_file, emit, write_json
-from atlas_engine.cli.progress import Progress
-from atlas_engine.cli.studies import ledger_beside, svg_file, word_list, write_text
+from atlas_engine.cli.output import add_json_file
 
 if TYPE_CHECKING:
     from atlas_engine.atlas import Atlas
@@ -30,19 +37,13 @@ __all__ = ["BITS", "DONORS", "SELECTION"]
 def donor_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, a bank, settings, and a figure."""
     _arguments(parser)
-    parser.add_argument(
-        "--figure",
-        type=svg_file,
-        metavar="OUT.svg",
-        help="also draw the gains, and beside it cosines and norms",
-    )
+    add_figure_flag(parser, about="also draw the gains, and beside it cosines and norms")
 
 
 def run_donors(args: argparse.Namespace) -> int:
     """Measure each vector alone on every target, and all together; print gains, cosines and norms."""
     from atlas_engine.study.donors import anatomy, donor_arms
     from atlas_engine.study.report import Sheet, cosine_grid, gain_grid, norm_grid, target_sheet
-    from atlas_engine.views.figures import heat_map
 
     with _opened(args) as study:
         trials = study.trials(donor_arms(study.engine.bank))
@@ -50,7 +51,7 @@ def run_donors(args: argparse.Namespace) -> int:
         grids = [gain_grid(trials), cosine_grid(parts), norm_grid(parts)]
         if args.figure:
             for grid, ending in zip(grids, ("", "-cosines", "-norms"), strict=True):
-                write_text(args.figure.with_name(f"{args.figure.stem}{ending}.svg"), heat_map(grid))
+                write_figure(args.figure.with_name(f"{args.figure.stem}{ending}.svg"), grid)
         sheets = [target_sheet(trials), *map(Sheet.of, grids)]
         return study.tell(args, sheets, trials, {"anatomy": parts.as_dict()})
 
@@ -113,31 +114,23 @@ def run_selection(args: argparse.Namespace) -> int:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     from atlas_engine.study.tasks import StudySettings
 
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="one sub-folder a class in each")
-    parser.add_argument("--bank", type=Path, metavar="FILE", help="a bank file (default: the model's own)")
-    parser.add_argument(
-        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
-    )
-    parser.add_argument(
-        "--track-pattern", metavar="RE", help="finds in a file's name what its near-duplicates share"
-    )
-    parser.add_argument(
-        "--markdown", type=Path, metavar="OUT", help="also write the tables to OUT as markdown"
-    )
+    add_folders(parser)
+    add_bank(parser)
+    add_model(parser)
+    add_track_pattern(parser)
+    add_markdown_file(parser)
     add_settings(parser, StudySettings)
     add_json_file(parser)
 
 
 @contextmanager
 def _opened(args: argparse.Namespace) -> Iterator[_Study]:
-    """The engine with its bank, and the trials done before; what cannot be written is refused early."""
+    """The engine with its bank, and the trials done before."""
     from atlas_engine.atlas import open as open_atlas
     from atlas_engine.data.folders import read_folder
     from atlas_engine.study.tasks import StudySettings
 
     settings = settings_from(args, StudySettings)
-    for path in filter(None, (args.markdown, getattr(args, "figure", None))):
-        check_output(path)
     folders = [read_folder(path, track_pattern=args.track_pattern) for path in args.folders]
     ledger = ledger_beside(args.json)
     with open_atlas(args.model, bank=args.bank) as engine:
@@ -154,21 +147,20 @@ class _Study:
     ledger: Ledger
 
     def trials(self, arms: Sequence[Arm]) -> list[Trial]:
-        """Every trial. One from the ledger took no time, so it does not count for the time left."""
+        """Every arm on every target and seed."""
         from atlas_engine.study.trials import run_trials
 
-        found = []
-        left = len(arms) * len(self.folders) * self.settings.seeds
-        work = run_trials(self.engine, arms, self.folders, settings=self.settings, ledger=self.ledger)
-        with Progress(left, "measuring") as progress:
-            for one in work:
-                found.append(one.trial)
-                if one.fresh:
-                    progress.advance(note=f"{one.trial.target}, {one.trial.arm}")
-                else:
-                    left -= 1
-                    progress.total = left
-        return found
+        return followed(
+            lambda on_start: run_trials(
+                self.engine,
+                arms,
+                self.folders,
+                settings=self.settings,
+                ledger=self.ledger,
+                on_start=on_start,
+            ),
+            len(arms) * len(self.folders) * self.settings.seeds,
+        )
 
     def problem(self) -> Problem:
         """The first target's first problem."""
@@ -185,14 +177,8 @@ class _Study:
         more: dict[str, Any],
     ) -> int:
         """Write what was asked for, and print the tables."""
-        if args.json:
-            write_json(args.json, {**self.facts(), "trials": [one.as_dict() for one in trials], **more})
-        if args.markdown:
-            write_text(
-                args.markdown, "\n\n".join([*(sheet.markdown() for sheet in sheets), self.about()]) + "\n"
-            )
-        emit("\n\n".join([*(sheet.plain() for sheet in sheets), self.about()]))
-        return 0
+        data = {**self.facts(), "trials": [one.as_dict() for one in trials], **more}
+        return tell(args, data, sheets, self.about())
 
     def facts(self) -> dict[str, Any]:
         """What the numbers depend on."""
@@ -209,26 +195,17 @@ class _Study:
 
     def about(self) -> str:
         """The same in words, to stand below a table."""
-        bank, chosen = self.engine.bank, self.settings
+        chosen = self.settings
         return (
-            f"{self.engine.backbone.name}, bank {bank.fingerprint[:12]} ({len(bank)} of {bank.storage}); "
-            f"{chosen.shots} shots, {chosen.seeds} seed(s), at most {chosen.max_classes} classes and "
-            f"{chosen.max_test} test images a target, {chosen.steps} steps of {chosen.batch} at lr "
-            f"{chosen.lr:g}. ± is the standard deviation over seeds."
+            f"{bank_words(self.engine, self.engine.bank)}; {chosen.shots} shots, {chosen.seeds} seed(s), at "
+            f"most {chosen.max_classes} classes and {chosen.max_test} test images a target, {chosen.steps} "
+            f"steps of {chosen.batch} at lr {chosen.lr:g}. ± is the standard deviation over seeds."
         )
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    words = word_list(text)
-    if not all(word.isdecimal() and int(word) for word in words):
-        raise argparse.ArgumentTypeError(f"'{text}' must be numbers of at least 1, as in 1,2,4")
-    return tuple(map(int, words))
+    return tuple(map(positive, word_list(text)))
 
-
-KEPT = (
-    "With --json OUT, finished trials are kept in OUT.rows: given again, a command that was stopped goes on\n"
-    "where it was, and one with more vectors or targets measures only the new ones."
-)
 
 DONORS = Command(
     donor_arguments,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from atlas_engine.cli.arguments import add_track_pattern
 from atlas_engine.cli.command import Command
 from atlas_engine.cli.comparing import (
     KEPT,
@@ -12,11 +13,11 @@ from atlas_engine.cli.comparing import (
     bank_words,
     donors_of,
     followed,
+    ledger_beside,
     named_folders,
     tell,
 )
 from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.studies import ledger_beside
 
 if TYPE_CHECKING:
     from atlas_engine.study.few_shot import GridSettings
@@ -30,9 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     from atlas_engine.study.few_shot import GridSettings
 
     add_comparison(parser)
-    parser.add_argument(
-        "--track-pattern", metavar="RE", help="finds in a file's name what its near-duplicates share"
-    )
+    add_track_pattern(parser)
     add_settings(parser, GridSettings)
 
 
@@ -51,14 +50,12 @@ def run(args: argparse.Namespace) -> int:
         bank = donors_of(engine, folders, without=args.without, chosen=settings.methods, methods=METHODS)
         solver = Solver(engine, bank=bank, config=settings.budget())
         rows = followed(
-            lambda on_start: (
-                (one.row, one.fresh)
-                for one in run_grid(solver, folders, settings=settings, ledger=ledger, on_start=on_start)
-            ),
+            lambda on_start: run_grid(solver, folders, settings=settings, ledger=ledger, on_start=on_start),
             len(folders) * settings.seeds * len(settings.shots) * len(settings.methods),
         )
         about = _about(solver, settings)
-        return tell(args, [row.as_dict() for row in rows], grid_sheets(rows), method_grid(rows), about)
+        data = [row.as_dict() for row in rows]
+        return tell(args, data, grid_sheets(rows), about, grid=method_grid(rows))
 
 
 def _about(solver: Solver, settings: GridSettings) -> str:

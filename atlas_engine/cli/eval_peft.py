@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atlas_engine.cli.command import Command, MisuseError
-from atlas_engine.cli.comparing import KEPT, add_comparison, bank_words, followed, named_folders, tell
+from atlas_engine.cli.comparing import (
+    KEPT,
+    add_comparison,
+    bank_words,
+    followed,
+    ledger_beside,
+    named_folders,
+    tell,
+)
 from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.studies import ledger_beside
 
 if TYPE_CHECKING:
     from atlas_engine.atlas import Atlas
@@ -56,13 +63,8 @@ def run_peft_command(args: argparse.Namespace) -> int:
             ),
             len(folders) * settings.seeds * settings.cells(len(banks)),
         )
-        return tell(
-            args,
-            [row.as_dict() for row in rows],
-            peft_sheets(rows),
-            peft_grid(rows),
-            _about(engine, bank, settings, settings),
-        )
+        data, about = [row.as_dict() for row in rows], _about(engine, bank, settings, settings)
+        return tell(args, data, peft_sheets(rows), about, grid=peft_grid(rows))
 
 
 def disentangle_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +107,7 @@ def run_disentangle(args: argparse.Namespace) -> int:
         )
         rows = [*(row.as_dict() for row in pairs), *(row.as_dict() for row in dimensions)]
         sheets = [*pair_sheets(pairs), *dimension_sheets(dimensions)]
-        return tell(args, rows, sheets, error_grid(pairs), _about(engine, bank, settings, settings))
+        return tell(args, rows, sheets, _about(engine, bank, settings, settings), grid=error_grid(pairs))
 
 
 def _bank(engine: Atlas, without: tuple[str, ...]) -> TaskVectorBank:

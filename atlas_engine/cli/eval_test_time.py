@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from atlas_engine.cli.arguments import word_list
 from atlas_engine.cli.command import Command, MisuseError
 from atlas_engine.cli.comparing import (
     KEPT,
@@ -13,11 +14,11 @@ from atlas_engine.cli.comparing import (
     bank_words,
     donors_of,
     followed,
+    ledger_beside,
     named_folders,
     tell,
 )
 from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.studies import ledger_beside, word_list
 from atlas_engine.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
             args,
             [row.as_dict() for row in rows],
             roll_sheets(rows, shifted=args.shifted),
-            change_grid(rows, shifted=args.shifted),
             _about(learner, settings, args.shifted),
+            grid=change_grid(rows, shifted=args.shifted),
         )
 
 

@@ -13,11 +13,11 @@ from atlas_engine.cli.comparing import (
     bank_words,
     donors_of,
     followed,
+    ledger_beside,
     named_folders,
     tell,
 )
 from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.studies import ledger_beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,13 +66,8 @@ def run(args: argparse.Namespace) -> int:
             ),
             _count(sources, others, settings),
         )
-        return tell(
-            args,
-            [row.as_dict() for row in rows],
-            transfer_sheets(rows),
-            transfer_grid(rows),
-            _about(solver, settings),
-        )
+        data, about = [row.as_dict() for row in rows], _about(solver, settings)
+        return tell(args, data, transfer_sheets(rows), about, grid=transfer_grid(rows))
 
 
 def _domains(args: argparse.Namespace) -> tuple[dict[str, ClassFolder], dict[str, ClassFolder]]:

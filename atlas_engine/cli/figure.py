@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from atlas_engine.cli.command import MisuseError
-from atlas_engine.files import replacing
+from atlas_engine.cli.output import writable, write_text
 from atlas_engine.views.figures import Grid, heat_map
 
 __all__ = ["add_figure_flag", "write_figure"]
@@ -19,17 +18,10 @@ def add_figure_flag(parser: argparse.ArgumentParser, *, about: str) -> None:
 
 def write_figure(path: Path, grid: Grid) -> None:
     """Write the heat map, whole or not at all."""
-    try:
-        with replacing(path) as part:
-            part.write_text(heat_map(grid), encoding="utf-8")
-    except OSError as error:
-        raise MisuseError(f"cannot write {path} ({error.strerror}). Choose another file.") from error
+    write_text(path, heat_map(grid))
 
 
 def _svg(text: str) -> Path:
-    path = Path(text)
-    if path.suffix.lower() != ".svg" or path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(
-            f"'{text}' must be a file name ending in .svg in a folder that exists"
-        )
-    return path
+    if Path(text).suffix.lower() != ".svg":
+        raise argparse.ArgumentTypeError(f"'{text}' must end in .svg")
+    return writable(text)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.cli.command import Command
+from atlas_engine.cli.arguments import add_folders, positive
+from atlas_engine.cli.command import Command, MisuseError
 from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.output import add_json_file, add_json_flag, emit, emit_json, write_json
+from atlas_engine.cli.output import add_json_file, add_json_flag, emit, emit_json, writable, write_json
 from atlas_engine.cli.progress import Progress
 from atlas_engine.views.tables import table
 
@@ -39,13 +40,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--named", nargs="+", required=True, type=Path, metavar="DIR", help="pictures in folders of any names"
     )
     parser.add_argument(
-        "--per-folder", type=int, default=3000, metavar="N", help="most images of an unlabelled DIR"
+        "--per-folder", type=positive, default=3000, metavar="N", help="most images of an unlabelled DIR"
     )
     parser.add_argument(
         "--work", type=Path, required=True, metavar="DIR", help="where state and log are kept"
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="weights to write (default: assets/model)"
+        "-o", "--output", type=writable, metavar="FILE", help="weights to write (default: assets/model)"
     )
     add_settings(parser, AlignSettings)
     add_settings(parser, FinishSettings)
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from atlas_engine.clip.align.words import words_for
 
     settings, last = settings_from(args, AlignSettings), settings_from(args, FinishSettings)
-    args.work.mkdir(parents=True, exist_ok=True)
+    _make_folder(args.work)
     lesson, names = _lesson(args, settings.seed)
     words = words_for(names)
     with Progress(settings.steps, "aligning") as progress:
@@ -77,19 +78,28 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MisuseError(f"--work: cannot make the folder {path} ({error.strerror}).") from error
+
+
 def compare_arguments(parser: argparse.ArgumentParser) -> None:
     """Folders to measure on, and what the regression learns from."""
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="one sub-folder a class in each")
+    add_folders(parser)
     parser.add_argument("--teach", type=Path, required=True, metavar="DIR", help="images for the regression")
     parser.add_argument(
         "--tinyvit", type=Path, required=True, metavar="WHEEL", help="the package with TinyViT-5M"
     )
     parser.add_argument(
-        "--max-classes", type=int, default=20, metavar="N", help="classes a folder (default 20)"
+        "--max-classes", type=positive, default=20, metavar="N", help="classes a folder (default 20)"
     )
-    parser.add_argument("--per-class", type=int, default=10, metavar="N", help="images a class (default 10)")
     parser.add_argument(
-        "--teach-images", type=int, default=1500, metavar="N", help="images to learn from (1500)"
+        "--per-class", type=positive, default=10, metavar="N", help="images a class (default 10)"
+    )
+    parser.add_argument(
+        "--teach-images", type=positive, default=1500, metavar="N", help="images to learn from (1500)"
     )
     add_json_file(parser)
 

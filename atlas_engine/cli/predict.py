@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from atlas_engine.cli.arguments import add_bank, add_model, positive, word_list
 from atlas_engine.cli.command import Command
 from atlas_engine.cli.output import add_json_flag, emit, emit_json
 from atlas_engine.cli.progress import Progress
@@ -24,15 +25,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "images", nargs="+", metavar="IMAGE", help="JPEG, PNG or WEBP files, or folders of them"
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--classes", metavar="A,B", help="class names, separated by commas")
+    what.add_argument("--classes", type=word_list, metavar="A,B", help="class names, separated by commas")
     what.add_argument("--recipe", metavar="R", help="a recipe file: its classes, by the model it describes")
     parser.add_argument("--templates", metavar="SET", help="a template set, or a sentence with {} in it")
+    add_model(parser)
+    add_bank(parser, "the recipe's bank (default: the model's own)")
     parser.add_argument(
-        "--model", default="bundled", metavar="M", help="bundled (default), ARCH/PRETRAINED, …"
-    )
-    parser.add_argument("--bank", metavar="FILE", help="the recipe's bank (default: the model's own)")
-    parser.add_argument(
-        "--top", type=int, default=3, metavar="K", help="classes to show an image (default 3)"
+        "--top", type=positive, default=3, metavar="K", help="classes to show an image (default 3)"
     )
     parser.add_argument("--no-cache", action="store_true", help="keep nothing on disk")
     add_json_flag(parser)
@@ -62,8 +61,7 @@ def _answers(engine: Atlas, pictures: list[Picture], args: argparse.Namespace) -
 
     if args.recipe:
         return engine.compare(pictures, Recipe.load(args.recipe)).adapted
-    classes = [name.strip() for name in args.classes.split(",") if name.strip()]
-    return engine.predict(pictures, classes, templates=args.templates)
+    return engine.predict(pictures, args.classes, templates=args.templates)
 
 
 def image_files(names: list[str]) -> list[Path]:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atlas_engine.cli.arguments import add_bank
 from atlas_engine.cli.command import Command
 from atlas_engine.cli.figure import add_figure_flag, write_figure
 from atlas_engine.cli.output import add_json_flag, emit, emit_json
@@ -24,9 +25,7 @@ __all__ = ["SHOW"]
 def arguments(parser: argparse.ArgumentParser) -> None:
     """A recipe's file, its bank, a figure, and `--json`."""
     parser.add_argument("recipe", metavar="RECIPE", help="a recipe file")
-    parser.add_argument(
-        "--bank", type=Path, metavar="FILE", help="its bank, to see contributions (default: the model's own)"
-    )
+    add_bank(parser, "its bank, to see contributions (default: the model's own)")
     add_figure_flag(
         parser, about="also draw λ by layer, and contributions beside it in OUT-contributions.svg"
     )

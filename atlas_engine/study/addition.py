@@ -106,8 +106,7 @@ class _Sitting:
     ledger: Ledger
 
     def rows(self, method: str) -> tuple[list[AdditionRow], bool]:
-        known = self.ledger.get(self.key(method))
-        found = known or self.ledger.put(self.key(method), self.measured(method))
+        found, fresh = self.ledger.once(self.key(method), lambda: self.measured(method))
         fixed = self.fixed()
         rows = []
         for name, problem in self.problems.items():
@@ -127,7 +126,7 @@ class _Sitting:
                     seconds=found["seconds"],
                 )
             )
-        return rows, known is None
+        return rows, fresh
 
     def key(self, what: str) -> str:
         bank = self.bank()
@@ -140,10 +139,10 @@ class _Sitting:
 
     def fixed(self) -> dict[str, Any]:
         """What every way is compared with: zero-shot, and the task's own model."""
-        key = self.key(OWN)
-        return self.ledger.get(key) or self.ledger.put(
-            key, {"own": self.by_own(), "zero_shot": self.by_names()}
+        compared, _ = self.ledger.once(
+            self.key(OWN), lambda: {"own": self.by_own(), "zero_shot": self.by_names()}
         )
+        return compared
 
     def by_names(self) -> dict[str, float]:
         visual = self.engine.backbone.visual

@@ -1,7 +1,7 @@
 """What a bank loses in fewer bits: bytes, time, nearness to float32, few-shot accuracy.
 
     stored = in_storages(bank, ("float32", "int8"))
-    for finished in run_trials(engine, bit_arms(stored), folders, settings=settings, ledger=ledger): ...
+    for trial, fresh in run_trials(engine, bit_arms(stored), folders, settings=settings, ledger=ledger): ...
     costs(engine, stored, problem, ledger=ledger)
 
 Every format is made from the same float32 bank, learns the same problems, and is timed in turn with the

@@ -117,15 +117,18 @@ def _arms(sitting: Sitting, whole_bank: TaskVectorBank, partitions: Sequence[int
 
 
 def _measured(sitting: Sitting, arm: _Arm, ledger: Ledger) -> tuple[DimensionRow, bool]:
-    seed = sitting.drawn.seed
-    key = key_of("dimension", sitting.stage.facts, sitting.digest, seed, arm.identity)
-    known = ledger.get(key)
-    if known is None:
-        accuracy, size = sitting.accuracy(arm.subject()), arm.coefficients
-        row = DimensionRow(
-            sitting.dataset, arm.directions, arm.layout, size, seed, accuracy, sitting.zero_shot
-        )
-        known, fresh = ledger.put(key, row.as_dict()), True
-    else:
-        fresh = False
-    return DimensionRow(**known | {"dataset": sitting.dataset}), fresh
+    key = key_of("dimension", sitting.stage.facts, sitting.digest, sitting.drawn.seed, arm.identity)
+    fields, fresh = ledger.once(key, lambda: _row(sitting, arm).as_dict())
+    return DimensionRow(**fields | {"dataset": sitting.dataset}), fresh
+
+
+def _row(sitting: Sitting, arm: _Arm) -> DimensionRow:
+    return DimensionRow(
+        dataset=sitting.dataset,
+        directions=arm.directions,
+        layout=arm.layout,
+        coefficients=arm.coefficients,
+        seed=sitting.drawn.seed,
+        accuracy=sitting.accuracy(arm.subject()),
+        zero_shot=sitting.zero_shot,
+    )

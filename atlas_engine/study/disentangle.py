@@ -108,10 +108,9 @@ class _Pair:
     def measured(self, scaling: str, ledger: Ledger) -> tuple[PairRow, bool]:
         digests = [sitting.digest for sitting in self.sittings]
         key = key_of("pair", self.stage.facts, digests, self.seed, self.identity, scaling)
-        known = ledger.get(key)
-        fields = known or ledger.put(key, self.row(scaling).as_dict())
+        fields, fresh = ledger.once(key, lambda: self.row(scaling).as_dict())
         names = {"first": self.sittings[0].dataset, "second": self.sittings[1].dataset}
-        return PairRow(**fields | names), known is None
+        return PairRow(**fields | names), fresh
 
     def row(self, scaling: str) -> PairRow:
         layout = Layout() if scaling == ANISOTROPIC else Layout("isotropic")

@@ -1,6 +1,6 @@
 """What each vector of a bank is good for: alone, and beside the others.
 
-    for finished in run_trials(engine, donor_arms(bank), folders, settings=settings, ledger=ledger): ...
+    for trial, fresh in run_trials(engine, donor_arms(bank), folders, settings=settings, ledger=ledger): ...
     anatomy(bank).cosine[0][1], anatomy(bank).norms[0]
 
 A vector alone has its coefficients learned from a few shots of a target, one a block; its gain is the

@@ -1,8 +1,8 @@
 """Few-shot methods compared: every method on every data set, number of shots and seed, each measured once.
 
     solver = Solver(engine, bank=bank)
-    for one in run_grid(solver, {"pets": folder}, settings=GridSettings(shots=(1, 4)), ledger=Ledger()): ...
-    one.row.accuracy, one.fresh
+    settings = GridSettings(shots=(1, 4))
+    for row, fresh in run_grid(solver, {"pets": folder}, settings=settings, ledger=Ledger()): ...
 
 A seed draws the classes, the test pictures and the largest number of shots; fewer shots are the first of
 these. So methods are compared on the same pictures, and so are numbers of shots. A row of the ledger knows
@@ -22,10 +22,10 @@ from atlas_engine.data.folders import ClassFolder
 from atlas_engine.errors import ConfigError, EvalError, SupportError
 from atlas_engine.evaluate import draw_classes
 from atlas_engine.study.ledger import Ledger, key_of
-from atlas_engine.study.methods import METHODS, Answer, Method, Solver, find_method
+from atlas_engine.study.methods import METHODS, Method, Solver, find_method
 from atlas_engine.study.tasks import Problem, StudySettings, draw_problem, with_shots
 
-__all__ = ["GridRow", "GridSettings", "Measured", "dataset_names", "require_pictures", "run_grid"]
+__all__ = ["GridRow", "GridSettings", "dataset_names", "require_pictures", "run_grid"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +91,6 @@ class GridRow:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A row, and whether it was measured now or is told again from the ledger."""
-
-    row: GridRow
-    fresh: bool
-
-
 def run_grid(
     solver: Solver,
     folders: Mapping[str, ClassFolder],
@@ -106,8 +98,11 @@ def run_grid(
     settings: GridSettings,
     ledger: Ledger,
     on_start: Callable[[str], None] = lambda _: None,
-) -> Iterator[Measured]:
-    """Every row, problem by problem, the first seed of all sets first; `on_start` is told what begins."""
+) -> Iterator[tuple[GridRow, bool]]:
+    """Every row, and whether it was measured now; problem by problem, the first seed of all sets first.
+
+    `on_start` is told what begins.
+    """
     methods = [find_method(name) for name in settings.methods]
     shape = solver.engine.backbone.preprocessing
     for seed in range(settings.seeds):
@@ -162,23 +157,22 @@ def _shared(one: Sequence[str], other: Sequence[str]) -> int:
 
 def _measured(
     solver: Solver, method: Method, problem: Problem, *, dataset: str, shots: int, ledger: Ledger
-) -> Measured:
+) -> tuple[GridRow, bool]:
     key = key_of(
         "few-shot", solver.engine.fingerprint, problem.digest, problem.seed, method.name, method.facts(solver)
     )
-    known = ledger.get(key)
-    if known is None:
-        answer = method.solve(solver, problem)
-        row = _row(answer, problem, dataset=dataset, method=method.name, shots=shots)
-        return Measured(GridRow(**ledger.put(key, row.as_dict())), True)
-    return Measured(GridRow(**known | {"dataset": dataset}), False)
+    fields, fresh = ledger.once(
+        key, lambda: _row(solver, method, problem, dataset=dataset, shots=shots).as_dict()
+    )
+    return GridRow(**fields | {"dataset": dataset}), fresh
 
 
-def _row(answer: Answer, problem: Problem, *, dataset: str, method: str, shots: int) -> GridRow:
+def _row(solver: Solver, method: Method, problem: Problem, *, dataset: str, shots: int) -> GridRow:
+    answer = method.solve(solver, problem)
     expected = answer.estimate
     return GridRow(
         dataset=dataset,
-        method=method,
+        method=method.name,
         shots=shots,
         seed=problem.seed,
         accuracy=answer.accuracy(problem.labels),

@@ -1,7 +1,7 @@
 """What has been measured already, so that nothing is measured twice. Knows nothing of what is measured.
 
     ledger = Ledger("donors.rows")
-    row = ledger.get(key) or ledger.put(key, {"accuracy": 0.5})
+    row, fresh = ledger.once(key, lambda: {"accuracy": 0.5})         # fresh: it was measured now
 
 One JSON line a measurement, written when it is done: a run that is killed goes on where it was. A line that
 was cut off by the kill is forgotten.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ class Ledger:
                 raise EvalError(f"cannot write {self.path} ({error.strerror}). Make room for it.") from error
         self._rows[key] = dict(row)
         return self._rows[key]
+
+    def once(self, key: str, measure: Callable[[], Mapping[str, Any]]) -> tuple[dict[str, Any], bool]:
+        """What was measured under this key, else what is measured now; and whether it was now."""
+        known = self.get(key)
+        return (self.put(key, measure()), True) if known is None else (known, False)
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -185,6 +185,5 @@ def _measured(sitting: _Sitting, dataset: str, name: str, ledger: Ledger) -> tup
     problems = (sitting.problem.digest, sitting.control.digest, sitting.problem.seed)
     facts = (bank.fingerprint, bank.storage, sitting.target.vector, sitting.config.as_dict())
     key = key_of("negation", sitting.engine.fingerprint, *problems, name, *facts)
-    known = ledger.get(key)
-    fields = known or ledger.put(key, sitting.row(dataset, name).as_dict())
-    return NegationRow(**fields | {"dataset": dataset}), known is None
+    fields, fresh = ledger.once(key, lambda: sitting.row(dataset, name).as_dict())
+    return NegationRow(**fields | {"dataset": dataset}), fresh

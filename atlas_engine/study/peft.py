@@ -179,7 +179,6 @@ def _row(sitting: Sitting, way: Way, percent: int) -> PeftRow:
 def _measured(sitting: Sitting, way: Way, *, percent: int, ledger: Ledger) -> tuple[PeftRow, bool]:
     """Ways that are the same under two names are measured once: the smallest LoRA may stand for several K."""
     key = key_of("peft", sitting.stage.facts, sitting.digest, sitting.drawn.seed, way.identity, percent)
-    known = ledger.get(key)
-    fields = known or ledger.put(key, _row(sitting, way, percent).as_dict())
+    fields, fresh = ledger.once(key, lambda: _row(sitting, way, percent).as_dict())
     named = {"dataset": sitting.dataset, "way": way.name, "partitions": way.partitions}
-    return PeftRow(**fields | named), known is None
+    return PeftRow(**fields | named), fresh

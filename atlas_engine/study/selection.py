@@ -1,6 +1,6 @@
 """Which vectors to choose when only b may be used: four strategies, on the same problems.
 
-    for finished in run_trials(engine, selection_arms(engine, bank), folders, settings=…, ledger=…): ...
+    for trial, fresh in run_trials(engine, selection_arms(engine, bank), folders, settings=…, ledger=…): ...
 
 `random` draws b by the problem's seed; `features` takes the data sets that look most like the shots;
 `gradient` the vectors with the largest |∂L/∂λ|; `gradient per block` chooses anew in every block. All of

@@ -172,10 +172,9 @@ class _Sitting:
             method.name,
             method.facts(self.learner),
         )
-        known = ledger.get(key)
-        fields = known or ledger.put(key, self._row(method, places, present, size).as_dict())
+        fields, fresh = ledger.once(key, lambda: self._row(method, places, present, size).as_dict())
         called = {"dataset": self.dataset, "size": _size(size), "present": present}
-        return RollRow(**fields | called), known is None
+        return RollRow(**fields | called), fresh
 
     def _row(self, method: Method, places: Sequence[int], present: str, size: str) -> RollRow:
         draw, labels = self.draw, self.draw.labels[list(places)]

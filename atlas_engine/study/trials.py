@@ -20,7 +20,7 @@ from atlas_engine.errors import EvalError
 from atlas_engine.study.ledger import Ledger, key_of
 from atlas_engine.study.tasks import Problem, StudySettings, accuracy, draw_problem
 
-__all__ = ["ALL", "Arm", "Finished", "Mean", "Trial", "mean_of", "run_trials"]
+__all__ = ["ALL", "Arm", "Mean", "Trial", "mean_of", "run_trials"]
 
 ALL = "all"
 """The arm that learns with every vector of the bank."""
@@ -64,14 +64,6 @@ class Trial:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A trial, and whether it was carried out now or is told again from the ledger."""
-
-    trial: Trial
-    fresh: bool
-
-
 def run_trials(
     engine: Atlas,
     arms: Sequence[Arm],
@@ -79,12 +71,21 @@ def run_trials(
     *,
     settings: StudySettings,
     ledger: Ledger,
-) -> Iterator[Finished]:
-    """Every arm on every folder under every seed, problem by problem; the first seed of all folders first."""
+    on_start: Callable[[str], None] = lambda _: None,
+) -> Iterator[tuple[Trial, bool]]:
+    """Every trial, and whether it was carried out now; the first seed of all folders first.
+
+    `on_start` is told what begins.
+    """
     _require_own_names(folders)
     for seed in range(settings.seeds):
         for folder in folders:
-            yield from _on_problem(engine, arms, folder, settings=settings, seed=seed, ledger=ledger)
+            on_start(f"{folder.name}, reading")
+            problem = draw_problem(folder, engine.backbone.preprocessing, settings=settings, seed=seed)
+            sitting = _Sitting(engine, problem, settings)
+            for arm in arms:
+                on_start(f"{folder.name}, {arm.name}")
+                yield sitting.measured(arm, ledger)
 
 
 @dataclass(frozen=True)
@@ -126,24 +127,6 @@ def mean_of(trials: Sequence[One], number: Callable[[One], float] = lambda trial
     return Mean(statistics.fmean(means), statistics.stdev(means) if len(means) > 1 else None)
 
 
-def _on_problem(
-    engine: Atlas,
-    arms: Sequence[Arm],
-    folder: ClassFolder,
-    *,
-    settings: StudySettings,
-    seed: int,
-    ledger: Ledger,
-) -> Iterator[Finished]:
-    problem = draw_problem(folder, engine.backbone.preprocessing, settings=settings, seed=seed)
-    sitting = _Sitting(engine, problem, settings)
-    for arm in arms:
-        key = key_of(engine.fingerprint, *arm.identity, problem.digest, seed, settings.loop().as_dict())
-        known = ledger.get(key)
-        fields = known or ledger.put(key, sitting.trial(arm).as_dict())
-        yield Finished(Trial(**fields | {"arm": arm.name, "target": folder.name}), known is None)
-
-
 class _Sitting:
     """One problem, with its zero-shot accuracy measured at most once."""
 
@@ -153,6 +136,12 @@ class _Sitting:
     @cached_property
     def zero_shot(self) -> float:
         return accuracy(self.engine, self.engine.backbone.visual, self.problem)
+
+    def measured(self, arm: Arm, ledger: Ledger) -> tuple[Trial, bool]:
+        problem, loop = self.problem, self.settings.loop().as_dict()
+        key = key_of(self.engine.fingerprint, *arm.identity, problem.digest, problem.seed, loop)
+        fields, fresh = ledger.once(key, lambda: self.trial(arm).as_dict())
+        return Trial(**fields | {"arm": arm.name, "target": problem.target}), fresh
 
     def trial(self, arm: Arm) -> Trial:
         problem, zero_shot = self.problem, self.zero_shot

@@ -162,7 +162,7 @@ def test_selection_tells_strategies_by_budget(study, tmp_path):
         ("donors", ["--shots", "9"], 1, "but shots=9"),
         ("bits", ["--storages", "int7"], 1, "storage 'int7' is not known"),
         ("bits", ["--storages", ","], 2, "give at least one"),
-        ("selection", ["--budgets", "0,2"], 2, "numbers of at least 1"),
+        ("selection", ["--budgets", "0,2"], 2, "number of at least 1"),
     ],
 )
 def test_bad_words_are_one_sentence(study, tmp_path, monkeypatch, verb, words, code, sentence):

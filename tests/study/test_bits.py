@@ -59,7 +59,7 @@ def test_costs_are_measured_once(tiny, stored, problem, tmp_path):
 
 def test_a_loss_is_that_against_float32_on_the_same_problems(tiny, stored, folder):
     work = run_trials(tiny, bit_arms(stored), [folder], settings=QUICK, ledger=Ledger())
-    trials = [one.trial for one in work]
+    trials = [trial for trial, _ in work]
     assert loss_of(trials, "float32").mean == 0
     float32, float16 = ([t.accuracy for t in trials if t.arm == arm] for arm in ("float32", "float16"))
     expected = sum(b - a for a, b in zip(float32, float16, strict=True)) / 2

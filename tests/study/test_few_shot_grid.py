@@ -32,7 +32,7 @@ def ledger(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rows(tiny, folders, ledger):
-    return [one.row for one in run(tiny, folders, ledger)]
+    return [row for row, _ in run(tiny, folders, ledger)]
 
 
 def run(tiny, folders, ledger, **changes):
@@ -88,8 +88,8 @@ def test_fewer_shots_are_the_first_of_more(tiny, folder):
 def test_without_limits_every_class_and_picture_is_used(tiny, tmp_path):
     folder = write_pictures(tmp_path / "uneven", {"red": 9, "blue": 4})
     settings = GridSettings(shots=(2,), methods=("zero-shot",), seeds=1)
-    (one,) = run_grid(Solver(tiny), {"uneven": folder}, settings=settings, ledger=Ledger())
-    assert one.row.n_test == (9 - 2) + (4 - 2)
+    ((row, _),) = run_grid(Solver(tiny), {"uneven": folder}, settings=settings, ledger=Ledger())
+    assert row.n_test == (9 - 2) + (4 - 2)
 
 
 def test_the_seed_draws_at_most_so_many_classes(tiny, tmp_path):
@@ -107,8 +107,7 @@ def test_a_second_run_computes_nothing_and_tells_the_same(tiny, folders, ledger,
     before = ledger.path.read_bytes()
     monkeypatch.setattr(Solver, "text", None)
     again = run(tiny, folders, Ledger(ledger.path))
-    assert [one.row for one in again] == rows
-    assert not any(one.fresh for one in again)
+    assert again == [(row, False) for row in rows]
     assert ledger.path.read_bytes() == before
 
 
@@ -116,20 +115,20 @@ def test_a_killed_run_goes_on_with_what_is_left(tiny, folders, ledger, rows, tmp
     lines = ledger.path.read_text().splitlines(keepends=True)
     (tmp_path / "rows").write_text("".join(lines[:5]) + lines[5][:30])
     rest = run(tiny, folders, Ledger(tmp_path / "rows"))
-    assert [one.fresh for one in rest] == [False] * 5 + [True] * 19
-    assert timeless(one.row for one in rest) == timeless(rows)
+    assert [fresh for _, fresh in rest] == [False] * 5 + [True] * 19
+    assert timeless(row for row, _ in rest) == timeless(rows)
 
 
 def test_a_new_method_or_seed_measures_only_itself(tiny, folders, ledger, rows):
     more = run(tiny, folders, Ledger(ledger.path), methods=("tip", "zero-shot"), seeds=1)
-    assert [one.fresh for one in more] == [True, False] * 4
+    assert [fresh for _, fresh in more] == [True, False] * 4
     renamed = run(tiny, {"other name": folders["two"]}, Ledger(ledger.path), seeds=1)
-    assert {(one.row.dataset, one.fresh) for one in renamed} == {("other name", False)}
+    assert {(row.dataset, fresh) for row, fresh in renamed} == {("other name", False)}
 
 
 def test_another_budget_measures_again_what_trains(tiny, folders, ledger, rows):
     found = run(tiny, folders, Ledger(ledger.path), steps=3, seeds=1)
-    assert {one.row.method for one in found if one.fresh} == {"lora"}
+    assert {row.method for row, fresh in found if fresh} == {"lora"}
 
 
 def test_the_solver_is_told_what_begins(tiny, folder):

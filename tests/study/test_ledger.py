@@ -19,6 +19,14 @@ def test_what_was_put_is_there_for_the_next_one(tmp_path):
     assert repr(second) == "Ledger(2 rows in rows)"
 
 
+def test_a_thing_is_measured_once(tmp_path):
+    def never():
+        raise AssertionError("it was measured again")
+
+    assert Ledger(tmp_path / "rows").once("a", lambda: {"n": 1}) == ({"n": 1}, True)
+    assert Ledger(tmp_path / "rows").once("a", never) == ({"n": 1}, False)
+
+
 def test_a_line_that_a_kill_cut_off_is_forgotten_and_the_next_is_whole(tmp_path):
     path = tmp_path / "rows"
     Ledger(path).put("a", {"n": 1})

@@ -24,7 +24,7 @@ def ledger(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trials(tiny, bank, folder, ledger):
-    return [one.trial for one in run(tiny, donor_arms(bank), folder, ledger)]
+    return [trial for trial, _ in run(tiny, donor_arms(bank), folder, ledger)]
 
 
 def run(tiny, arms, folder, ledger, **changes):
@@ -69,8 +69,7 @@ def test_a_second_run_computes_nothing_and_tells_the_same(tiny, bank, folder, le
     arms = [dataclasses.replace(arm, bank=unused) for arm in donor_arms(bank)]
     before = ledger.path.read_bytes()
     again = run(tiny, arms, folder, Ledger(ledger.path))
-    assert [one.trial for one in again] == trials
-    assert not any(one.fresh for one in again)
+    assert again == [(trial, False) for trial in trials]
     assert ledger.path.read_bytes() == before
 
 
@@ -78,15 +77,15 @@ def test_a_killed_run_goes_on_with_what_is_left(tiny, bank, folder, ledger, tria
     lines = ledger.path.read_text().splitlines(keepends=True)
     (tmp_path / "rows").write_text("".join(lines[:3]) + lines[3][:20])
     rest = run(tiny, donor_arms(bank), folder, Ledger(tmp_path / "rows"))
-    assert [one.fresh for one in rest] == [False] * 3 + [True] * 5
-    timeless = [dataclasses.replace(one.trial, seconds=0.0) for one in rest]
+    assert [fresh for _, fresh in rest] == [False] * 3 + [True] * 5
+    timeless = [dataclasses.replace(trial, seconds=0.0) for trial, _ in rest]
     assert timeless == [dataclasses.replace(trial, seconds=0.0) for trial in trials]
 
 
 def test_a_bank_that_grew_keeps_the_trials_of_its_old_vectors(tiny, bank, folder, ledger, trials):
     fewer = bank.select(["zero", "colours"])
     found = run(tiny, donor_arms(fewer), folder, Ledger(ledger.path), seeds=1)
-    assert [(one.trial.arm, one.fresh) for one in found] == [
+    assert [(trial.arm, fresh) for trial, fresh in found] == [
         ("zero", False),
         ("colours", False),
         ("all", True),
@@ -95,13 +94,13 @@ def test_a_bank_that_grew_keeps_the_trials_of_its_old_vectors(tiny, bank, folder
 
 def test_anything_that_changes_the_answer_is_another_trial(tiny, bank, folder, ledger, trials, tmp_path):
     arms = [donor_arms(bank)[2]]
-    assert [one.fresh for one in run(tiny, arms, folder, ledger)] == [False, False]
+    assert [fresh for _, fresh in run(tiny, arms, folder, ledger)] == [False, False]
     for changes in ({"steps": 1}, {"lr": 0.2}, {"batch": 5}, {"shots": 1}, {"max_test": 9}):
-        assert run(tiny, arms, folder, Ledger(ledger.path), **changes, seeds=1)[0].fresh, changes
+        assert run(tiny, arms, folder, Ledger(ledger.path), **changes, seeds=1)[0][1], changes
     narrow = [donor_arms(bank.stored_as("float16"))[2]]
-    assert run(tiny, narrow, folder, Ledger(ledger.path), seeds=1)[0].fresh
+    assert run(tiny, narrow, folder, Ledger(ledger.path), seeds=1)[0][1]
     renamed = write_pictures(tmp_path / "renamed", {"red": 12, "blue": 12, "dark_green": 11})
-    assert run(tiny, arms, renamed, Ledger(ledger.path), seeds=1)[0].fresh
+    assert run(tiny, arms, renamed, Ledger(ledger.path), seeds=1)[0][1]
 
 
 def test_two_targets_of_one_name_are_refused(tiny, bank, folder):
