@@ -60,7 +60,7 @@ def given_pictures(pictures: Sequence[tuple[str, str | None]], *, label: str, na
         type="filepath",
         columns=5,
         fit_columns=False,
-        height=216,
+        height=180,
         object_fit="cover",
         interactive=False,
         buttons=[],

@@ -102,9 +102,11 @@ def forget_tab(engine: atlas.Atlas, runs: Runs) -> None:
 
 
 def _form() -> _Form:
-    target, target_zip = _side(forget_text.TARGET_HEADING, forget_text.TARGET_LABEL, name="forget-target")
+    target, target_zip = _side(
+        forget_text.TARGET_HEADING, forget_text.TARGET_LABEL, FORGET.target, name="forget-target"
+    )
     control, control_zip = _side(
-        forget_text.CONTROL_HEADING, forget_text.CONTROL_LABEL, name="forget-control"
+        forget_text.CONTROL_HEADING, forget_text.CONTROL_LABEL, FORGET.control, name="forget-control"
     )
     usual = atlas.NegateConfig()
     with gr.Accordion(text.SETTINGS, open=False, elem_id="forget-settings"):
@@ -125,9 +127,9 @@ def _form() -> _Form:
     return _Form(target, control, [keep, seed], alert, start, stop)
 
 
-def _side(title: str, label: str, *, name: str) -> tuple[gr.Gallery, gr.UploadButton]:
+def _side(title: str, label: str, rows: tuple[Row, ...], *, name: str) -> tuple[gr.Gallery, gr.UploadButton]:
     components.html_area(heading(title) + note(forget_text.FOLDERS_HELP), name=f"{name}-lead")
-    pictures = components.given_pictures([], label=label, name=name)
+    pictures = components.given_pictures(_items(rows), label=label, name=name)
     with gr.Row(elem_classes="at-buttons"):
         archive = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name=name)
     return pictures, archive
@@ -209,5 +211,5 @@ def _fill() -> Frame:
     return [alerts.NOTHING, _items(FORGET.target), _items(FORGET.control)]
 
 
-def _items(rows: tuple[Row, ...]) -> list[tuple[str, str]]:
+def _items(rows: tuple[Row, ...]) -> list[tuple[str, str | None]]:
     return [(path, row.name) for row in rows for path in row.paths]

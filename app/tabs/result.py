@@ -99,7 +99,7 @@ def frame(taught: Taught) -> Frame:
     if taught.kept is not None:
         return shown(taught.kept, left_out=taught.left_out)
     first = taught.phase == "read" and taught.index == 0
-    compare = gr.skip()
+    compare = note(text.COMPARE_SOON) if first else gr.skip()
     if taught.preview is not None:
         compare = compare_cards.compare_html(taught.preview, taught.samples, remark=text.PREVIEW_NOTE)
     tabs = gr.Tabs(selected=COMPARE) if first else gr.skip()

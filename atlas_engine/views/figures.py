@@ -175,13 +175,16 @@ def _cell(frame: _Frame, grid: Grid, row: int, column: int) -> str:
 
 
 def _key(frame: _Frame, grid: Grid) -> str:
-    """What the colours mean: five patches from the least to the most that there is."""
+    """What the colours mean: up to five patches from the least to the most that there is, no number twice."""
     known = [value for row in grid.values for value in row if value is not None]
     shares: Sequence[float] = (-1, -0.5, 0, 0.5, 1) if min(known, default=0) < 0 else (0, 0.25, 0.5, 0.75, 1)
     y = frame.top + frame.row * len(grid.rows) + 16
     start = frame.left if frame.width - frame.left >= 5 * 64 else margin_of(frame.width)
+    numbers: dict[str, float] = {}
+    for share in sorted(shares, key=lambda share: 2 * share % 1):  # quarters last: they give way
+        numbers.setdefault(grid.shown(share * grid.reach), share)
     patches = []
-    for place, share in enumerate(shares):
+    for place, share in enumerate(sorted(numbers.values())):
         x, colour = start + 64 * place, _colour(share)
         patches.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="63" height="18" fill="{_hex(colour)}"/>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -161,3 +162,9 @@ def test_a_long_sentence_is_broken_into_lines_on_a_phone():
     assert len(lines) >= 2
     assert " ".join(lines) == told
     assert max(map(len, lines)) * 7.2 <= PHONE
+
+
+def test_the_key_of_counts_says_no_number_twice():
+    grid = Grid("counts", ("a",), ("b", "c"), ((0.0, 2.0),), number=".0f")
+    key = re.findall(r'font-size="11"[^>]*>([^<]+)<', heat_map(grid))
+    assert key == ["0", "1", "2"]
