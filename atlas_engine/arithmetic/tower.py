@@ -10,17 +10,17 @@ Knows nothing of losses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from atlas_engine.adapt.subject import ComposedSubject
 from atlas_engine.arithmetic.scene import Scene
-from atlas_engine.clip.stages import late_part
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.encoder import ComposedEncoder, cosine_logits, materialise
 from atlas_engine.compose.kernel import Composer
+from atlas_engine.moving import Moving
 
 __all__ = ["CHUNK", "Late", "Whole", "coefficients"]
 
@@ -71,32 +71,26 @@ class Late:
     def __init__(self, scene: Scene, *, share: float, start: Tensor) -> None:
         """`start` is λ (T M) over the whole tower."""
         self._scene, self._start = scene, start
-        visual, bank = scene.backbone.visual, scene.bank
-        base = dict(visual.named_parameters())
-        late = None
-        if 0 < share < 1:
-            moved = materialise(visual, Composer(base, bank).compose(start)) if bool(start.any()) else visual
-            late = late_part(moved, share=share)
-        self._tower = visual if late is None else late.tower
-        self._early: Callable[[Tensor], Tensor] | None = None if late is None else late.early
-        names = list(base) if late is None else [name for name, _ in late.tower.named_parameters()]
-        self._composer = Composer({name: base[name] for name in names}, bank.over(names))
-        self._places = torch.tensor([bank.blocks.index(block) for block in self._composer.blocks])
+        self._late = self._front = Moving(scene.backbone, scene.bank, share=share)
+        self._composer = self._late.composer()
+        if len(self._composer.blocks) < len(scene.bank.blocks) and bool(start.any()):
+            base = dict(scene.backbone.visual.named_parameters())
+            moved = materialise(scene.backbone.visual, Composer(base, scene.bank).compose(start))
+            self._front = Moving(replace(scene.backbone, visual=moved), scene.bank, share=share)
+        self._places = torch.tensor([scene.bank.blocks.index(block) for block in self._composer.blocks])
 
     def subject(self) -> ComposedSubject:
         """λ of the late blocks, to be learned from the start on, one run."""
         return ComposedSubject(
-            ComposedEncoder(self._tower, self._composer),
+            ComposedEncoder(self._late.tower, self._composer),
             self._scene.head,
             logit_scale=self._scene.backbone.logit_scale,
             start=self._start[:, self._places].clone()[None],
         )
 
-    @torch.no_grad()
     def activations(self, images: Tensor) -> Tensor:
         """Images (N 3 S S) in 0 … 1 as far as the cut, or as the tower takes them where there is none."""
-        parts = [self._scene.backbone.as_input(part) for part in torch.split(images, CHUNK)]
-        return torch.cat(parts if self._early is None else [self._early(part) for part in parts])
+        return self._front.activations(images)
 
     def table(self, lam: Tensor) -> Tensor:
         """λ over the whole tower (T M), from what was learned of the late blocks."""
