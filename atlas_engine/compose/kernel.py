@@ -123,16 +123,11 @@ class Composer:
         """⟨τ[t, m], τ[s, m]⟩ for every block, (M T T), read from the bank once and kept."""
         return self._gram
 
-    def contribution(self, lam: Tensor) -> Tensor:
-        """‖λ[t, m] τ[t, m]‖, how far each vector moves each block, (T M).
+    def delta_norm(self, lam: Tensor) -> Tensor:
+        """‖θ(λ)_m − θ0_m‖ per block, (M): √(λᵀ G λ), without touching the bank.
 
         A random split into K parts leaves 1/K of a block's squared length in each; ×K counts with that.
         """
-        norms = self._gram.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt().t()  # (T M)
-        return self._table(lam).square().mean(-1).sqrt() * norms
-
-    def delta_norm(self, lam: Tensor) -> Tensor:
-        """‖θ(λ)_m − θ0_m‖ per block, (M): √(λᵀ G λ), without touching the bank. ×K as in `contribution`."""
         weights = self._table(lam)  # (T M K)
         squared = torch.einsum("tmk,mts,smk->mk", weights, self._gram, weights).mean(-1)
         return squared.clamp_min(0).sqrt()

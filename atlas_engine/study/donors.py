@@ -17,6 +17,7 @@ import torch
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.study.tasks import Problem
 from atlas_engine.study.trials import ALL, Arm
+from atlas_engine.views.coefficients import layer_name
 
 __all__ = ["Anatomy", "anatomy", "donor_arms", "whole_bank"]
 
@@ -62,7 +63,7 @@ def anatomy(bank: TaskVectorBank) -> Anatomy:
     scale = torch.outer(lengths, lengths)
     cosine = torch.where(scale > 0, whole / scale.clamp_min(1e-300), 0.0)
     norms = gram.diagonal(dim1=1, dim2=2).T.sqrt()  # (T layers)
-    return Anatomy(bank.tasks, tuple(_layer_name(layer) for layer in layers), _tuples(cosine), _tuples(norms))
+    return Anatomy(bank.tasks, tuple(map(layer_name, layers)), _tuples(cosine), _tuples(norms))
 
 
 def _alone(bank: TaskVectorBank, task: str, digest: str) -> Arm:
@@ -70,10 +71,6 @@ def _alone(bank: TaskVectorBank, task: str, digest: str) -> Arm:
         return bank.select([task])
 
     return Arm(task, 1, (bank.base, task, digest, bank.storage), only)
-
-
-def _layer_name(layer: int) -> str:
-    return str(layer) if layer else "stem"
 
 
 def _tuples(matrix: torch.Tensor) -> tuple[tuple[float, ...], ...]:
