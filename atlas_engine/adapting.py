@@ -30,7 +30,6 @@ from atlas_engine.adapt.validate import ZERO_SHOT, decide, estimates_of, held_ou
 from atlas_engine.adapt.watch import Stop
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.clip.backbone import Backbone
-from atlas_engine.clip.wide import wide_scale, wide_text
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.data.augment import Augment
@@ -138,6 +137,8 @@ class _Adaptation:
     def run(self) -> Generator[Step, None, AdaptResult]:
         pixels = self.squares()
         clean = self.moving.activations(pixels.float() / 255)
+        if HEADS[self.method.head].deep:
+            self.moving.get_used_to(clean)
         evidence = self.evidence(self.moving.features(clean))
         if not self.method.mixes:
             return self.ended(self.name, self.recipe(self.name, HEADS[self.method.head].alone(evidence)))
@@ -256,9 +257,8 @@ class _Adaptation:
 
     def evidence(self, features: Tensor) -> Evidence:
         """The pictures as a head sees them: of the width of the features, wide or not."""
-        text, width = self.scene.text, features.shape[1]
-        scale = wide_scale(self.scene.backbone.logit_scale, text, width)
-        return Evidence(features, self.labels, wide_text(text, width), logit_scale=scale)
+        text, scale = self.moving.words(self.scene.text, features.shape[1])
+        return Evidence(features, self.labels, text, logit_scale=scale)
 
     def squares(self) -> Tensor:
         """The pictures as the tower takes them, (N 3 S S) in 0 … 255."""
@@ -270,6 +270,8 @@ class _Adaptation:
         return self.recipe(method, subject.head(values, run=len(values[LAM]) - 1), values[LAM][-1])
 
     def recipe(self, method: str, head: Head, lam: Tensor | None = None) -> Recipe:
+        usual = self.moving.usual if HEADS[METHODS[method].head].deep else None
+        tensors = {**head.tensors, **(usual.tensors if usual else {})}
         return Recipe(
             self.moving.coefficients(lam),
             model=self.scene.backbone.name,
@@ -279,7 +281,7 @@ class _Adaptation:
             method=method,
             config={**self.config.as_dict(), "head": METHODS[method].head},
             seed=self.seed,
-            head={name: tensor.half() for name, tensor in head.tensors.items()},
+            head={name: tensor.half() for name, tensor in tensors.items()},
         )
 
     def ended(

@@ -36,7 +36,7 @@ from atlas_engine.cache import Cache, cache_key
 from atlas_engine.clip.backbone import Backbone, open_backbone
 from atlas_engine.clip.head import text_head
 from atlas_engine.clip.prompts import check_classes, template_set
-from atlas_engine.clip.wide import wide_scale, wide_text, widen
+from atlas_engine.clip.wide import Usual, wide_scale, wide_text, widen
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import materialise
 from atlas_engine.compose.kernel import Composer
@@ -299,17 +299,19 @@ class Atlas:
     def logits(self, recipe: Recipe, squares: Tensor, *, bank: TaskVectorBank | None = None) -> Tensor:
         """What a recipe says of uint8 squares (N 3 S S) as the tower takes them: (N C), by its classes."""
         row = find_head(str(recipe.config.get("head", "none")))
+        tensors = {name: tensor.to(self.backbone.device).float() for name, tensor in recipe.head.items()}
+        usual, tensors = Usual.taken_from(tensors)
         tower = self.adapted(recipe, bank=bank)
-        tower = widen(tower) if row.wide else tower
+        tower = widen(tower, usual=usual) if row.wide else tower
         parts = [
             tower(self.backbone.as_input(some.float() / 255)).float() for some in torch.split(squares, BATCH)
         ]
         features, text = F.normalize(torch.cat(parts), dim=-1), self.head(recipe.classes)
         width = features.shape[1]
         head = row.rebuild(
-            {name: tensor.to(self.backbone.device).float() for name, tensor in recipe.head.items()},
+            tensors,
             wide_text(text, width),
-            logit_scale=wide_scale(self.backbone.logit_scale, text, width),
+            logit_scale=wide_scale(self.backbone.logit_scale, text, width, usual=usual),
         )
         return head.logits(features)
 

@@ -6,7 +6,8 @@
     encoder = ComposedEncoder(moving.tower, moving.composer())
     moving.coefficients(lam)                                 # over the whole tower, for a recipe
 
-Where it is `wide`, features also tell what was seen (`clip.wide`).
+Where it is `wide`, features also tell what was seen (`clip.wide`), and after `get_used_to(activations)` what
+was seen on the way, beside what is usual among these pictures.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.stages import late_part
-from atlas_engine.clip.wide import widen
+from atlas_engine.clip.wide import Usual, first_map, glances, usual_of, wide_scale, wide_text, widen
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.kernel import Composer
 
@@ -42,9 +43,11 @@ class Moving:
         wide: bool = False,
     ) -> None:
         self.backbone, self.bank, self.layout = backbone, bank, layout or Layout()
-        late = late_part(backbone.visual, share=share) if 0 < share < 1 else None
-        tower = backbone.visual if late is None else late.tower
-        self.tower: nn.Module = widen(tower) if wide else tower
+        until = first_map(backbone.visual) if wide else None
+        late = late_part(backbone.visual, share=share, until=until) if 0 < share < 1 else None
+        self._narrow = backbone.visual if late is None else late.tower
+        self.tower: nn.Module = widen(self._narrow) if wide else self._narrow
+        self.usual: Usual | None = None
         self._early: Callable[[Tensor], Tensor] | None = None if late is None else late.early
 
     @torch.no_grad()
@@ -52,6 +55,20 @@ class Moving:
         """Images (N 3 S S) in 0 … 1 as far as the cut, or as the tower takes them where there is none."""
         parts = [self.backbone.as_input(part) for part in torch.split(images, CHUNK)]
         return torch.cat(parts if self._early is None else [self._early(part) for part in parts])
+
+    @torch.no_grad()
+    def get_used_to(self, activations: Tensor) -> None:
+        """From here on features also tell how pictures differ from these, where the tower has maps."""
+        glance = glances(self._narrow)
+        if glance is not None:
+            pooled = [glance(some) for some in torch.split(activations, CHUNK)]
+            self.usual = usual_of(torch.cat(pooled))
+            self.tower = widen(self._narrow, usual=self.usual)
+
+    def words(self, text: Tensor, width: int) -> tuple[Tensor, float]:
+        """Class embeddings (C D) and the logit scale for features of that width."""
+        scale = wide_scale(self.backbone.logit_scale, text, width, usual=self.usual)
+        return wide_text(text, width), scale
 
     @torch.no_grad()
     def features(self, activations: Tensor, *, see: Callable[[Tensor], Tensor] | None = None) -> Tensor:

@@ -22,7 +22,7 @@ from typing_extensions import override
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.modules import twin
 
-__all__ = ["Cut", "Late", "cuts", "late_part", "split"]
+__all__ = ["Cut", "Late", "cuts", "late_part", "maps_of", "split"]
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,25 @@ def cuts(visual: nn.Module) -> tuple[Cut, ...]:
     return tuple(found)
 
 
-def late_part(visual: nn.Module, *, share: float = 0.5) -> Late | None:
+def late_part(visual: nn.Module, *, share: float = 0.5, until: str | None = None) -> Late | None:
     """The tower from the latest cut that leaves at least `share` of its parameters in the late part.
 
+    With `until`, from a cut that is not behind that module, so that the late part has its output.
     None where there is no such cut: the kind of tower is not known, or even its stem holds too much.
     """
     if not 0 < share <= 1:
         raise ConfigError(f"share={share} is out of range. It must be above 0 and at most 1.")
     wide_enough = [cut for cut in cuts(visual) if cut.share >= share]
+    if until is not None:
+        within = [at for at, cut in enumerate(wide_enough) if _is_within(cut.name, [until])]
+        wide_enough = wide_enough[: within[-1] + 2] if within else wide_enough
     return split(visual, wide_enough[-1]) if wide_enough else None
+
+
+def maps_of(visual: nn.Module) -> tuple[str, ...]:
+    """The modules that give a tower's maps (B C H W), one for each stage; none where it has tokens."""
+    anatomy = _anatomy(visual)
+    return () if anatomy is None else anatomy.maps
 
 
 def split(visual: nn.Module, cut: Cut) -> Late:
@@ -97,12 +107,14 @@ class _Anatomy:
 
     What lies before the blocks, the blocks, each of which takes what the one before it gives, and the first
     module after them. Where `embeds`, a method of the tower makes tokens with what lies before the blocks.
+    `maps` are the modules that end a stage, where what passes is maps of the image.
     """
 
     stem: tuple[str, ...]
     blocks: tuple[str, ...]
     rest: str
     embeds: bool = False
+    maps: tuple[str, ...] = ()
 
     def before(self, at: int) -> tuple[str, ...]:
         """All that images pass before block number `at`."""
@@ -110,8 +122,9 @@ class _Anatomy:
 
     def within(self, module: str) -> _Anatomy:
         """The same, for a tower that holds this one under the name `module`."""
-        stem, blocks = ([f"{module}.{name}" for name in names] for names in (self.stem, self.blocks))
-        return replace(self, stem=tuple(stem), blocks=tuple(blocks), rest=f"{module}.{self.rest}")
+        lists = (self.stem, self.blocks, self.maps)
+        stem, blocks, maps = (tuple(f"{module}.{name}" for name in names) for names in lists)
+        return replace(self, stem=stem, blocks=blocks, maps=maps, rest=f"{module}.{self.rest}")
 
 
 def _anatomy(visual: nn.Module) -> _Anatomy | None:
@@ -142,13 +155,14 @@ def _modified_resnet(tower: Any) -> _Anatomy:  # noqa: ANN401
 
 
 def _efficientnet(trunk: Any) -> _Anatomy:  # noqa: ANN401
-    stages = enumerate(trunk.blocks)
-    blocks = tuple(f"blocks.{s}.{i}" for s, stage in stages for i in range(len(stage)))
-    return _Anatomy(("conv_stem", "bn1"), blocks, "conv_head")
+    blocks = tuple(f"blocks.{s}.{i}" for s, stage in enumerate(trunk.blocks) for i in range(len(stage)))
+    maps = tuple(f"blocks.{s}" for s in range(len(trunk.blocks)))
+    return _Anatomy(("conv_stem", "bn1"), blocks, "conv_head", maps=maps)
 
 
 def _tiny_vit(trunk: Any) -> _Anatomy:  # noqa: ANN401
-    return _Anatomy(("patch_embed",), tuple(f"stages.{i}" for i in range(len(trunk.stages))), "head")
+    stages = tuple(f"stages.{i}" for i in range(len(trunk.stages)))
+    return _Anatomy(("patch_embed",), stages, "head", maps=stages)
 
 
 _KINDS: dict[str, Callable[[Any], _Anatomy]] = {

@@ -39,6 +39,7 @@ class HeadRow:
     folds: MakeHeads  # the same for many labellings, for `estimate`
     rebuild: Rebuild
     wide: bool = False  # it wants features that also tell what was seen before it was put into words
+    deep: bool = False  # and what was seen on the way there
 
 
 _ROWS = (
@@ -85,12 +86,13 @@ _ROWS = (
     ),
     HeadRow(
         "text-probe",
-        "logistic regression that starts from the class names, on what was said and seen",
+        "logistic regression that starts from the class names, on what was said and seen, early and late",
         Probe.from_text,
         Probe.from_text,
         one_by_one(Probe.from_text),
         Probe.from_tensors,
         wide=True,
+        deep=True,
     ),
 )
 

@@ -6,12 +6,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from atlas_engine.clip.wide import wide_scale, wide_text, widen
+from atlas_engine.clip.stages import cuts, late_part, split
+from atlas_engine.clip.wide import Usual, first_map, glances, usual_of, wide_scale, wide_text, widen
+from atlas_engine.errors import RecipeError
 from atlas_engine.modules import twin
 from tests.clip.test_stages import tower
 from tests.tiny import tiny_images
 
 WIDE = ("vit", "efficientnet", "tiny-vit")
+DEEP = ("efficientnet", "tiny-vit")
 
 
 @pytest.mark.parametrize("kind", WIDE)
@@ -45,3 +48,116 @@ def test_a_tower_that_cannot_be_told_apart_stays_as_it_is():
     text = torch.eye(4)
     assert torch.equal(wide_text(text, 4), text)
     assert wide_scale(20.0, text, 4) == 20.0
+
+
+@torch.inference_mode()
+def pooled(visual, images):
+    return glances(visual)(images)
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_maps_add_to_what_is_seen_and_words_are_compared_with_as_before(kind):
+    visual, images = tower(kind), tiny_images(5)
+    usual = usual_of(pooled(visual, images))
+    with torch.inference_mode():
+        said, deep = visual(images), widen(visual, usual=usual)(images)
+        seen = widen(visual)(images)
+    assert deep.shape[1] == seen.shape[1] + len(usual.mean)
+    assert torch.allclose(deep.norm(dim=-1), torch.ones(5), atol=1e-5)
+    text = F.normalize(torch.randn(4, said.shape[1], generator=torch.Generator().manual_seed(0)), dim=-1)
+    width = deep.shape[1]
+    plain = 20.0 * F.normalize(said, dim=-1) @ text.T
+    scale = wide_scale(20.0, text, width, usual=usual)
+    assert torch.allclose(scale * deep @ wide_text(text, width).T, plain, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_maps_are_those_of_the_whole_tower_whatever_part_of_it_moves(kind):
+    visual, images = tower(kind), tiny_images(4)
+    usual = usual_of(pooled(visual, images))
+    with torch.inference_mode():
+        wanted = widen(visual, usual=usual)(images)
+        for share in (0.99, 0.6, 0.3, 0.01):
+            late = late_part(visual, share=share, until=first_map(visual))
+            deep = widen(late.tower, usual=usual)(late.early(images))
+            assert torch.allclose(deep, wanted, atol=1e-6)
+
+
+def test_a_cut_behind_the_first_map_would_lose_it():
+    visual, images = tower("efficientnet"), tiny_images(4)
+    late = split(visual, cuts(visual)[-1])
+    with torch.inference_mode():
+        lost = glances(late.tower)(late.early(images))
+    assert lost.shape != pooled(visual, images).shape or not torch.equal(lost, pooled(visual, images))
+
+
+def test_pooled_maps_are_means_then_maxima_of_the_last_two_stages():
+    visual, images = tower("efficientnet"), tiny_images(3)
+    maps = {}
+    watched = twin(visual)
+    last_two = [f"trunk.blocks.{len(visual.trunk.blocks) - back}" for back in (2, 1)]
+    for name in last_two:
+        watched.get_submodule(name).register_forward_hook(
+            lambda _, __, out, name=name: maps.update({name: out})
+        )
+    with torch.inference_mode():
+        watched(images)
+    wanted = [part for name in last_two for part in (maps[name].mean((2, 3)), maps[name].amax((2, 3)))]
+    assert torch.allclose(pooled(visual, images), torch.cat(wanted, dim=1))
+
+
+def test_what_is_usual_is_mean_and_spread_where_pictures_are_many():
+    draw = torch.Generator().manual_seed(0)
+    pictures = 3.0 + torch.tensor([1.0, 2.0]) * torch.randn(20_000, 2, generator=draw)
+    usual = usual_of(pictures)
+    assert torch.allclose(usual.mean, torch.tensor([3.0, 3.0]), atol=0.05)
+    assert torch.allclose(usual.spread, torch.tensor([1.0, 2.0]), rtol=0.02)
+
+
+def test_pictures_that_are_all_alike_still_have_features_of_length_one():
+    visual, images = tower("efficientnet"), tiny_images(1).expand(3, -1, -1, -1)
+    usual = usual_of(pooled(visual, images))
+    with torch.inference_mode():
+        deep = widen(visual, usual=usual)(images)
+    assert torch.isfinite(deep).all()
+    assert torch.allclose(deep.norm(dim=-1), torch.ones(3), atol=1e-5)
+
+
+def test_twins_of_a_wide_tower_do_not_meet():
+    visual, images = tower("efficientnet"), tiny_images(4)
+    wide = widen(visual, usual=usual_of(pooled(visual, images)))
+    other = twin(wide)
+    with torch.inference_mode():
+        wanted = wide(images)
+        other(images.flip(0))
+        assert torch.equal(wide(images), wanted)
+        assert torch.equal(other(images), wanted)
+
+
+def test_a_tower_of_tokens_has_no_maps_and_stays_wide():
+    visual = tower("vit")
+    assert first_map(visual) is None
+    assert glances(visual) is None
+
+
+def test_what_is_usual_comes_out_of_a_recipe_as_it_went_in_or_is_refused():
+    usual = Usual(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 4.0]))
+    taken, rest = Usual.taken_from({**usual.tensors, "bias": torch.zeros(2)})
+    assert torch.equal(taken.mean, usual.mean)
+    assert torch.equal(taken.spread, usual.spread)
+    assert list(rest) == ["bias"]
+    assert Usual.taken_from({"bias": torch.zeros(2)})[0] is None
+    for broken in (
+        {"usual.mean": usual.mean},
+        {"usual.mean": usual.mean, "usual.spread": torch.ones(3)},
+        {"usual.mean": usual.mean, "usual.spread": torch.tensor([0.0, 1.0])},
+        {"usual.mean": torch.tensor([torch.nan, 0.0]), "usual.spread": usual.spread},
+    ):
+        with pytest.raises(RecipeError, match="usual"):
+            Usual.taken_from(broken)
+
+
+def test_what_is_usual_for_another_tower_is_refused():
+    visual, images = tower("efficientnet"), tiny_images(2)
+    with pytest.raises(RecipeError, match="this model's maps have"):
+        widen(visual, usual=Usual(torch.zeros(3), torch.ones(3)))(images)
