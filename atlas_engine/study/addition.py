@@ -24,6 +24,7 @@ from atlas_engine.bank.merge import shares_in_ties
 from atlas_engine.compose.encoder import materialise
 from atlas_engine.compose.kernel import Composer
 from atlas_engine.config import setting
+from atlas_engine.study.choices import keep_once
 from atlas_engine.study.ledger import Ledger, key_of
 from atlas_engine.study.negation import Target, right_share
 from atlas_engine.study.tasks import Problem, accuracy
@@ -45,6 +46,10 @@ class AdditionSettings(PoolSettings):
 
     methods: tuple[str, ...] = setting(WAYS, help="ways to add", choices=WAYS)
     steps: int | None = setting(None, help="optimiser steps of all that learn; none is the product's", low=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep_once(self, "methods")
 
     def config(self) -> AddConfig:
         """How the engine is asked."""

@@ -13,7 +13,7 @@ from atlas_engine.adapt.validate import ZERO_SHOT
 from atlas_engine.arithmetic.addition import OWN
 from atlas_engine.study.addition import AdditionRow
 from atlas_engine.study.negation import NegationRow
-from atlas_engine.study.report import MEAN, Sheet, names_in, those
+from atlas_engine.study.report import MEAN, Sheet, cells_and_mean, names_in, those
 from atlas_engine.study.trials import mean_of
 from atlas_engine.views.figures import Grid
 
@@ -62,21 +62,16 @@ def negation_sheets(rows: Forgets) -> list[Sheet]:
 
 def negation_grid(rows: Forgets) -> Grid:
     """Methods × targets: points of target accuracy that are gone."""
-    methods, targets = names_in(rows, "method"), names_in(rows, "dataset")
 
     def gone(own: Forgets) -> float:
         return 100 * mean_of(own, lambda row: row.target - row.target_zero_shot).mean
 
-    values = tuple(
-        (*(gone(those(rows, method=m, dataset=t)) for t in targets), gone(those(rows, method=m)))
-        for m in methods
-    )
     seeds = len({row.seed for row in rows})
     return Grid(
         "What is forgotten",
-        methods,
-        (*targets, MEAN),
-        values,
+        names_in(rows, "method"),
+        (*names_in(rows, "dataset"), MEAN),
+        cells_and_mean(rows, gone, row="method", column="dataset"),
         about=f"Accuracy of the target against zero-shot in points; mean of {seeds} seed(s).",
     )
 
@@ -107,21 +102,16 @@ def addition_sheets(rows: Adds) -> list[Sheet]:
 
 def addition_grid(rows: Adds) -> Grid:
     """Methods × tasks: normalised accuracy in %."""
-    methods, tasks = names_in(rows, "method"), names_in(rows, "dataset")
 
     def shown(own: Adds) -> float:
         return 100 * mean_of(own, _normalised).mean
 
-    values = tuple(
-        (*(shown(those(rows, method=m, dataset=t)) for t in tasks), shown(those(rows, method=m)))
-        for m in methods
-    )
     seeds = len({row.seed for row in rows})
     return Grid(
         "One model for all tasks",
-        methods,
-        (*tasks, MEAN),
-        values,
+        names_in(rows, "method"),
+        (*names_in(rows, "dataset"), MEAN),
+        cells_and_mean(rows, shown, row="method", column="dataset"),
         number=".1f",
         about=f"Accuracy in % of that of the task's own fine-tuned model; mean of {seeds} seed(s).",
     )

@@ -30,7 +30,8 @@ from atlas_engine.compose.coefficients import Layout
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.study.ledger import Ledger, key_of
-from atlas_engine.study.stage import Sitting, Sittings, StageSettings, answers, own_vectors, share_right
+from atlas_engine.study.stage import Sitting, Sittings, StageSettings, answers, own_vectors
+from atlas_engine.study.tasks import share_right
 from atlas_engine.study.training_sets import SetSettings
 
 __all__ = ["SCALINGS", "DisentangleSettings", "PairRow", "run_pairs", "with_vectors"]

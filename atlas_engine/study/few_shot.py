@@ -19,8 +19,9 @@ from typing import Any
 from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder
-from atlas_engine.errors import ConfigError, EvalError, SupportError
+from atlas_engine.errors import EvalError, SupportError
 from atlas_engine.evaluate import draw_classes
+from atlas_engine.study.choices import keep_once
 from atlas_engine.study.ledger import Ledger, key_of
 from atlas_engine.study.methods import METHODS, Method, Solver, find_method
 from atlas_engine.study.tasks import Problem, StudySettings, draw_problem, with_shots
@@ -48,12 +49,8 @@ class GridSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("shots", "methods"):
-            given = getattr(self, name)
-            if not given:
-                raise ConfigError(f"GridSettings.{name} is empty but must have at least one.")
-            once = tuple(dict.fromkeys(given))  # frozen: only here, as the checks above do
-            object.__setattr__(self, name, tuple(sorted(once)) if name == "shots" else once)
+        keep_once(self, "shots", in_order=True)
+        keep_once(self, "methods")
 
     def budget(self) -> FewShotConfig | None:
         """What is learned with; none where the product is to decide."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -30,13 +30,14 @@ from atlas_engine.adapt.validate import ZERO_SHOT
 from atlas_engine.atlas import Atlas
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.learners import tuned
-from atlas_engine.bank.train import Examples, Lesson, Tuned, TuneSettings, TuneStep, tune
+from atlas_engine.bank.train import Examples, Lesson, TuneSettings, tune
 from atlas_engine.data.augment import Augment
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.heads.base import Evidence, text_logits
 from atlas_engine.heads.registry import HEADS
 from atlas_engine.result import AdaptResult, Estimate
-from atlas_engine.study.tasks import Problem, shown_shots, units
+from atlas_engine.study.ending import ended
+from atlas_engine.study.tasks import Problem, share_right, shown_shots, units
 
 __all__ = ["METHODS", "ZERO_SHOT", "Answer", "Learned", "Method", "Solver", "find_method"]
 
@@ -55,7 +56,7 @@ class Answer:
 
     def accuracy(self, labels: Tensor) -> float:
         """The share of pictures that are told right."""
-        return int((self.logits.argmax(dim=1) == labels).sum()) / len(labels)
+        return share_right(self.logits, labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +172,7 @@ def _tower(name: str, kind: str) -> Method:
         settings = _tune_settings(solver, kind, seed=problem.seed, most=len(lesson.train))
         visual = solver.engine.backbone.visual
         start = time.perf_counter()
-        model = tuned(visual, kind, _ended(tune(visual, lesson, settings=settings)).difference)
+        model = tuned(visual, kind, ended(tune(visual, lesson, settings=settings)).difference)
         seconds = time.perf_counter() - start
 
         def logits(squares: Tensor) -> Tensor:
@@ -210,15 +211,6 @@ def _lesson(solver: Solver, problem: Problem) -> Lesson:
         val=None,
         view=view,
     )
-
-
-def _ended(steps: Generator[TuneStep, None, Tuned]) -> Tuned:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Tuned = end.value
-            return found
 
 
 # ---- mixing task vectors

@@ -25,8 +25,9 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.recipe import Recipe
+from atlas_engine.study.choices import keep_once
 from atlas_engine.study.ledger import Ledger, key_of
-from atlas_engine.study.tasks import Problem, accuracy
+from atlas_engine.study.tasks import Problem, accuracy, share_right
 from atlas_engine.study.unseen import Pool, PoolSettings, problem_of
 
 __all__ = ["WAYS", "NegationRow", "NegationSettings", "Target", "Way", "right_share", "run_negation"]
@@ -52,6 +53,10 @@ class NegationSettings(PoolSettings):
     control_test: int = setting(300, help="most pictures of the control to measure on", low=2)
     keep: float = setting(0.95, help="share of the control's zero-shot accuracy to keep", low=0, high=1)
     steps: int | None = setting(None, help="optimiser steps; none is the product's", low=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep_once(self, "methods")
 
     def config(self) -> NegateConfig:
         """How the engine is asked."""
@@ -177,7 +182,7 @@ class _Sitting:
 def right_share(engine: Atlas, recipe: Recipe, problem: Problem, task: str, *, bank: TaskVectorBank) -> float:
     """The share of the problem's test pictures that a recipe names right among the task's own classes."""
     logits = engine.logits(recipe, problem.squares, bank=bank)[:, task_columns(recipe, task)]
-    return int((logits.argmax(dim=1).cpu() == problem.labels).sum()) / len(problem.labels)
+    return share_right(logits, problem.labels)
 
 
 def _measured(sitting: _Sitting, dataset: str, name: str, ledger: Ledger) -> tuple[NegationRow, bool]:

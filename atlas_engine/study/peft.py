@@ -24,7 +24,7 @@ from atlas_engine.bank.blocks import BlockTable
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
-from atlas_engine.errors import ConfigError
+from atlas_engine.study.choices import keep_once
 from atlas_engine.study.ledger import Ledger, key_of
 from atlas_engine.study.low_rank import Plan, plan, whole
 from atlas_engine.study.stage import Sitting, Stage, StageSettings, donors_for
@@ -47,13 +47,7 @@ class PeftSettings(SetSettings, StageSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("percents", "partitions"):
-            given = getattr(self, name)
-            if not given:
-                raise ConfigError(f"PeftSettings.{name} is empty but must have at least one.")
-            object.__setattr__(
-                self, name, tuple(sorted(set(given)))
-            )  # frozen: only here, as the checks above
+        keep_once(self, "percents", "partitions", in_order=True)
 
     def cells(self, kinds: int) -> int:
         """How many rows one training set has, for so many kinds of vectors."""

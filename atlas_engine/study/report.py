@@ -6,7 +6,7 @@ taken within each seed first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from atlas_engine.views.tables import markdown_table, table
 __all__ = [
     "Sheet",
     "bit_sheet",
+    "cells_and_mean",
     "cosine_grid",
     "cost_sheet",
     "gain_grid",
@@ -75,20 +76,12 @@ def gain_grid(trials: Sequence[Trial]) -> Grid:
     def points(own: Sequence[Trial]) -> float:
         return 100 * mean_of(own, lambda trial: trial.gain).mean
 
-    arms = names_in(trials, "arm")
-    values = [
-        (
-            *(points(those(trials, arm=arm, target=target)) for target in targets),
-            points(those(trials, arm=arm)),
-        )
-        for arm in arms
-    ]
     seeds = len({trial.seed for trial in trials})
     return Grid(
         "What each vector is good for",
-        arms,
+        names_in(trials, "arm"),
         (*targets, MEAN),
-        tuple(values),
+        cells_and_mean(trials, points, row="arm", column="target"),
         about=f"Accuracy above zero-shot in points: {trials[0].shots} shots, that vector alone "
         f"(“{ALL}”: every vector); mean of {seeds} seed(s).",
     )
@@ -191,6 +184,15 @@ def _selection_sheet(where: str, trials: Sequence[Trial]) -> Sheet:
 
 def _zero_shot(trial: Trial) -> float:
     return trial.zero_shot
+
+
+def cells_and_mean(
+    lines: Sequence[Line], number: Callable[[Sequence[Line]], float], *, row: str, column: str
+) -> tuple[tuple[float, ...], ...]:
+    """A number for the lines of each row and column of a grid, and one for each row as a whole at its end."""
+    columns = names_in(lines, column)
+    rows = [those(lines, **{row: name}) for name in names_in(lines, row)]
+    return tuple((*(number(those(own, **{column: name})) for name in columns), number(own)) for own in rows)
 
 
 def names_in(lines: Sequence[object], field: str) -> tuple[str, ...]:

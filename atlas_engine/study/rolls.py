@@ -22,11 +22,11 @@ from torch import Tensor
 
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.data.corrupt import Corruption
-from atlas_engine.data.folders import ClassFolder, Item, read_items
+from atlas_engine.data.folders import ClassFolder
 from atlas_engine.data.picture import Picture
-from atlas_engine.data.transforms import to_square
 from atlas_engine.evaluate import draw_classes
 from atlas_engine.runtime import generator
+from atlas_engine.study.tasks import as_picture, read_squares
 
 __all__ = ["EVERY", "FEW", "PRESENT", "Draw", "Roll", "draw_rolls"]
 
@@ -48,8 +48,7 @@ class Roll:
     def pictures(self) -> tuple[Picture, ...]:
         """The squares as pictures. They are numbered: a file's own name would tell its class."""
         return tuple(
-            Picture(f"picture {number}", square.permute(1, 2, 0).numpy())
-            for number, square in enumerate(self.squares, start=1)
+            as_picture(f"picture {number}", square) for number, square in enumerate(self.squares, start=1)
         )
 
     def __repr__(self) -> str:
@@ -106,7 +105,7 @@ def draw_rolls(
     return Draw(
         seed,
         drawn.pretty,
-        torch.stack([_square(drawn.items[item], shape) for item in items]),
+        read_squares([drawn.items[item] for item in items], shape),
         torch.tensor([drawn.items[item].label for item in items]),
         {name: tuple(place[item] for item in order) for name, order in orders.items()},
     )
@@ -118,8 +117,3 @@ def _orders(folder: ClassFolder, *, seed: int) -> dict[str, list[int]]:
     some = max(1, round(FEW_SHARE * classes))
     few = set(torch.randperm(classes, generator=draw)[:some].tolist())
     return {EVERY: order, FEW: [item for item in order if folder.items[item].label in few]}
-
-
-def _square(item: Item, shape: Preprocessing) -> Tensor:
-    [(_, picture)], _ = read_items([item], isolated=False)
-    return to_square(picture, shape.size, resize=shape.resize, interpolation=shape.interpolation)

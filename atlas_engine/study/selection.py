@@ -21,7 +21,7 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.select import at_random, by_features, by_gradient, mixed_by_gradient
 from atlas_engine.compose.encoder import cosine_logits
 from atlas_engine.study.donors import whole_bank
-from atlas_engine.study.tasks import Problem, units
+from atlas_engine.study.tasks import Problem, shown_shots, units
 from atlas_engine.study.trials import Arm
 
 __all__ = ["BUDGETS", "STRATEGIES", "base_gradient", "selection_arms"]
@@ -45,10 +45,9 @@ def base_gradient(engine: Atlas, problem: Problem) -> Mapping[str, Tensor]:
         name: weights.detach().clone().requires_grad_()
         for name, weights in engine.backbone.visual.named_parameters()
     }
-    shape, support = engine.backbone.preprocessing, problem.support
-    pixels = support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
+    support = problem.support
     with torch.enable_grad():
-        images = engine.backbone.as_input(pixels.float() / 255)
+        images = engine.backbone.as_input(shown_shots(engine, problem).float() / 255)
         features = functional_call(engine.backbone.visual, leaves, (images,))
         logits = cosine_logits(
             torch.nn.functional.normalize(features.float(), dim=-1),
@@ -71,9 +70,8 @@ class _Chooser:
 
     def feature(self, problem: Problem) -> Tensor:
         """The mean feature of the shots under the base model."""
-        shape = self.engine.backbone.preprocessing
-        pixels = problem.support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
-        return units(self.engine, self.engine.backbone.visual, pixels).mean(dim=0)
+        shots = shown_shots(self.engine, problem)
+        return units(self.engine, self.engine.backbone.visual, shots).mean(dim=0)
 
 
 def _random(chooser: _Chooser, problem: Problem, budget: int) -> TaskVectorBank:

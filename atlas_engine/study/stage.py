@@ -12,7 +12,7 @@ same size, by the project's one loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from atlas_engine import runtime
 from atlas_engine.adapt.few_shot import FewShotConfig, few_shot
-from atlas_engine.adapt.loop import Ending, learn
+from atlas_engine.adapt.loop import learn
 from atlas_engine.adapt.subject import ComposedSubject, Subject
 from atlas_engine.arithmetic.course import TaskTurns
 from atlas_engine.atlas import Atlas
@@ -39,8 +39,9 @@ from atlas_engine.data.folders import ClassFolder
 from atlas_engine.errors import EvalError
 from atlas_engine.heads.base import text_logits
 from atlas_engine.objectives.arithmetic import TaskCrossEntropy
-from atlas_engine.result import Step
+from atlas_engine.study.ending import ended
 from atlas_engine.study.low_rank import LowRankSubject, Plan
+from atlas_engine.study.tasks import share_right
 from atlas_engine.study.training_sets import SetSettings, TrainingSet, draw_training_set
 
 __all__ = [
@@ -51,7 +52,6 @@ __all__ = [
     "answers",
     "donors_for",
     "own_vectors",
-    "share_right",
 ]
 
 CHUNK = 64
@@ -139,7 +139,7 @@ class Stage:
     def learned(self, subject: Subject, views: Tensor, labels: Tensor, *, seed: int) -> Mapping[str, Tensor]:
         """What the subject has learned from the views (V N …) of pictures with these labels (N)."""
         config = self.settings.loop()
-        return _ended(few_shot(subject, views, labels.unsqueeze(0), config=config, seeds=[seed]))
+        return ended(few_shot(subject, views, labels.unsqueeze(0), config=config, seeds=[seed])).values
 
     def learned_jointly(
         self, subject: Subject, views: Tensor, labels: Tensor, *, sizes: tuple[int, ...], seed: int
@@ -149,7 +149,7 @@ class Stage:
         tasks = torch.bucketize(labels, ends, right=True)
         source = TaskTurns(views, labels, tasks, size=self.settings.batch)
         config = self.settings.loop()
-        return _ended(learn(subject, TaskCrossEntropy(sizes), source, config=config, seeds=[seed]))
+        return ended(learn(subject, TaskCrossEntropy(sizes), source, config=config, seeds=[seed])).values
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -217,11 +217,6 @@ def answers(subject: Subject, values: Mapping[str, Tensor], activations: Tensor,
     return torch.cat([logits_fn(part) for part in torch.split(activations, CHUNK)]).cpu()
 
 
-def share_right(logits: Tensor, labels: Tensor) -> float:
-    """The share of pictures whose largest logit is their class."""
-    return int((logits.argmax(dim=1) == labels).sum()) / len(labels)
-
-
 def own_vectors(bank: TaskVectorBank, folder: ClassFolder) -> list[str]:
     """The vectors that were made from this folder, by its name."""
     pairs = zip(bank.tasks, bank.infos, strict=True)
@@ -234,12 +229,3 @@ def donors_for(bank: TaskVectorBank, folder: ClassFolder) -> TaskVectorBank:
     if len(own) == len(bank):
         raise EvalError(f"every vector of the bank was made from {folder.name}. Give a bank with others too.")
     return bank.without(own) if own else bank
-
-
-def _ended(work: Generator[Step, None, Ending]) -> Mapping[str, Tensor]:
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            ending: Ending = end.value
-            return ending.values

@@ -27,6 +27,7 @@ from atlas_engine.data.folders import ClassFolder, Item, read_items
 from atlas_engine.data.picture import Picture
 from atlas_engine.data.split import lookalikes, require_two
 from atlas_engine.data.support import Support
+from atlas_engine.data.transforms import to_square
 from atlas_engine.errors import SupportError
 from atlas_engine.evaluate import draw_classes
 from atlas_engine.runtime import generator
@@ -36,7 +37,10 @@ __all__ = [
     "Problem",
     "StudySettings",
     "accuracy",
+    "as_picture",
     "draw_problem",
+    "read_squares",
+    "share_right",
     "shown_shots",
     "some_of_each",
     "units",
@@ -87,10 +91,7 @@ def draw_problem(folder: ClassFolder, shape: Preprocessing, *, settings: StudySe
     share = max(1, settings.max_test // len(drawn.classes))
     items = some_of_each(drawn, SPARE * settings.shots + share, seed=seed)
     labels = tuple(item.label for item in items)
-    pictures = tuple(picture for _, picture in read_items(items, isolated=False)[0])
-    squares = Support(pictures, labels, drawn.pretty).squares(
-        shape.size, resize=shape.resize, interpolation=shape.interpolation
-    )
+    squares = read_squares(items, shape)
     groups = lookalikes(squares, labels, tracks=[item.track for item in items], alike=ALIKE)
     shots: list[int] = []
     test: list[int] = []
@@ -99,7 +100,7 @@ def draw_problem(folder: ClassFolder, shape: Preprocessing, *, settings: StudySe
         learned, held_out = _dealt([groups[index] for index in own], settings.shots, name=name)
         shots += [own[place] for place in learned]
         test += [own[place] for place in held_out[:share]]
-    learned_from = tuple(_as_picture(items[index].name, squares[index]) for index in shots)
+    learned_from = tuple(as_picture(items[index].name, squares[index]) for index in shots)
     support = Support(learned_from, tuple(labels[index] for index in shots), drawn.pretty)
     problem = Problem(folder.name, seed, support, squares[test], torch.tensor([labels[i] for i in test]), "")
     return replace(problem, digest=_digest(problem))
@@ -137,11 +138,29 @@ def units(engine: Atlas, tower: nn.Module, squares: Tensor) -> Tensor:
 def accuracy(engine: Atlas, tower: nn.Module, problem: Problem) -> float:
     """The share of the test pictures that the tower tells right, under the head of the problem's classes."""
     head = engine.head(problem.support.classes)
-    found = (units(engine, tower, problem.squares) @ head.T).argmax(dim=1).cpu()  # (N D) @ (D C) -> (N)
-    return int((found == problem.labels).sum()) / len(problem.labels)
+    return share_right(units(engine, tower, problem.squares) @ head.T, problem.labels)  # (N D) @ (D C)
+
+
+def share_right(logits: Tensor, labels: Tensor) -> float:
+    """The share of pictures whose largest logit (N C) is their class (N)."""
+    return int((logits.argmax(dim=1).cpu() == labels).sum()) / len(labels)
 
 
 # ---- drawing
+
+
+def read_squares(items: Sequence[Item], shape: Preprocessing) -> Tensor:
+    """The pictures as the tower's squares, (N 3 S S) uint8; no two lie in memory as they are in the files."""
+    squares = []
+    for item in items:
+        ((_, picture),), _ = read_items([item], isolated=False)
+        squares.append(to_square(picture, shape.size, resize=shape.resize, interpolation=shape.interpolation))
+    return torch.stack(squares)
+
+
+def as_picture(name: str, square: Tensor) -> Picture:
+    """A square (3 S S) as a picture of that name."""
+    return Picture(name, square.permute(1, 2, 0).numpy())
 
 
 def some_of_each(folder: ClassFolder, most: int, *, seed: int) -> tuple[Item, ...]:
@@ -175,10 +194,6 @@ def _dealt(groups: Sequence[int], shots: int, *, name: str) -> tuple[list[int], 
             f"shots={shots}. Add {shots - len(learned)} of something else, or pass a lower number of shots."
         )
     return learned, list(chain.from_iterable(things[used:]))
-
-
-def _as_picture(name: str, square: Tensor) -> Picture:
-    return Picture(name, square.permute(1, 2, 0).numpy())
 
 
 def _digest(problem: Problem) -> str:

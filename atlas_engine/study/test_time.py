@@ -22,6 +22,7 @@ from atlas_engine.config import Settings, setting
 from atlas_engine.data.corrupt import Corruption
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.errors import ConfigError
+from atlas_engine.study.choices import keep_once
 from atlas_engine.study.ledger import Ledger, key_of
 from atlas_engine.study.methods import Answer
 from atlas_engine.study.roll_methods import AUTO, METHODS, ZERO_SHOT, Learner, Method
@@ -58,12 +59,8 @@ class RollSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("methods", "sizes", "present"):
-            given = getattr(self, name)
-            if not given:
-                raise ConfigError(f"RollSettings.{name} is empty but must have at least one.")
-            object.__setattr__(self, name, tuple(dict.fromkeys(given)))  # frozen: only here, as above
-        object.__setattr__(self, "sizes", _in_order(self.sizes))
+        keep_once(self, "methods", "sizes", "present")
+        object.__setattr__(self, "sizes", _in_order(self.sizes))  # frozen: only here, as above
 
     def budget(self) -> TestTimeConfig | None:
         """What is learned with; none where the product is to decide."""

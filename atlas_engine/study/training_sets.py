@@ -19,12 +19,11 @@ from torch import Tensor
 
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.config import Settings, setting
-from atlas_engine.data.folders import ClassFolder, read_items
+from atlas_engine.data.folders import ClassFolder
 from atlas_engine.data.split import lookalikes, split_groups
-from atlas_engine.data.support import Support
 from atlas_engine.evaluate import draw_classes
 from atlas_engine.runtime import generator
-from atlas_engine.study.tasks import ALIKE, some_of_each
+from atlas_engine.study.tasks import ALIKE, read_squares, some_of_each
 
 __all__ = ["Labelled", "SetSettings", "TrainingSet", "draw_training_set"]
 
@@ -86,10 +85,7 @@ def draw_training_set(
     wanted = settings.max_train + settings.max_test
     items = some_of_each(drawn, max(2, wanted // len(drawn.classes)), seed=seed)
     labels = [item.label for item in items]
-    pictures = tuple(picture for _, picture in read_items(items, isolated=False)[0])
-    squares = Support(pictures, tuple(labels), drawn.pretty).squares(
-        shape.size, resize=shape.resize, interpolation=shape.interpolation
-    )
+    squares = read_squares(items, shape)
     groups = lookalikes(squares, labels, tracks=[item.track for item in items], alike=ALIKE)
     split = split_groups(
         labels, groups, val_share=0.0, test_share=settings.max_test / wanted, seed=seed, names=drawn.classes

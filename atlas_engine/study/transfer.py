@@ -24,13 +24,13 @@ from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.corrupt import Corruption
-from atlas_engine.data.folders import ClassFolder, Item, read_items
-from atlas_engine.data.support import Support
-from atlas_engine.errors import ConfigError, EvalError
+from atlas_engine.data.folders import ClassFolder, Item
+from atlas_engine.errors import EvalError
 from atlas_engine.evaluate import draw_classes
+from atlas_engine.study.choices import keep_once
 from atlas_engine.study.ledger import Ledger, key_of
 from atlas_engine.study.methods import METHODS, Method, Solver, find_method
-from atlas_engine.study.tasks import Problem, StudySettings, draw_problem, some_of_each
+from atlas_engine.study.tasks import Problem, StudySettings, draw_problem, read_squares, some_of_each
 
 __all__ = [
     "COMPARED",
@@ -65,10 +65,8 @@ class TransferSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.methods:
-            raise ConfigError("TransferSettings.methods is empty but must have at least one.")
-        object.__setattr__(self, "methods", tuple(dict.fromkeys(self.methods)))  # frozen: only here, as the
-        object.__setattr__(self, "damages", tuple(dict.fromkeys(self.damages)))  # checks above
+        keep_once(self, "methods")
+        object.__setattr__(self, "damages", tuple(dict.fromkeys(self.damages)))  # may be none; only here
         for damage in self.damages:
             Corruption.parse(damage)
 
@@ -196,12 +194,8 @@ def _other(
     )
     same = dataclasses.replace(folder, classes=classes, items=kept)
     items = some_of_each(same, max(1, most // len(classes)), seed=seed)
-    labels = tuple(item.label for item in items)
-    pictures = tuple(picture for _, picture in read_items(items, isolated=False)[0])
-    squares = Support(pictures, labels, same.pretty).squares(
-        shape.size, resize=shape.resize, interpolation=shape.interpolation
-    )
-    return Domain(name, squares, torch.tensor(labels))
+    labels = torch.tensor([item.label for item in items])
+    return Domain(name, read_squares(items, shape), labels)
 
 
 def _measured(

@@ -23,14 +23,12 @@ from torch import Tensor
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.config import Settings, setting
-from atlas_engine.data.folders import ClassFolder, Item, read_items
-from atlas_engine.data.picture import Picture
+from atlas_engine.data.folders import ClassFolder, Item
 from atlas_engine.data.split import Split, lookalikes, split_groups
 from atlas_engine.data.support import Support
-from atlas_engine.data.transforms import to_square
 from atlas_engine.errors import ConfigError, SupportError
 from atlas_engine.runtime import generator
-from atlas_engine.study.tasks import Problem, StudySettings, draw_problem
+from atlas_engine.study.tasks import Problem, StudySettings, as_picture, draw_problem, read_squares
 from atlas_engine.training import TrainSettings
 
 __all__ = ["Pool", "PoolSettings", "dealt_again", "problem_of"]
@@ -72,7 +70,7 @@ class Pool:
         most = max(1, settings.max_test // len(kept))
         test = self._some([third[i] for i in cut.test], most, seed=seed)
         support = Support(
-            tuple(_as_picture(f"{self.name} {row}", self.squares[row]) for row in learned),
+            tuple(as_picture(f"{self.name} {row}", self.squares[row]) for row in learned),
             tuple(place[self.labels[row]] for row in learned),
             tuple(self.classes[label] for label in kept),
         )
@@ -123,7 +121,7 @@ def dealt_again(folder: ClassFolder, info: VectorInfo, shape: Preprocessing) -> 
     except (KeyError, ValueError, ConfigError):
         return None
     items = _drawn(folder, settings)
-    squares = _squares(items, shape)
+    squares = read_squares(items, shape)
     if _digest(items, squares) != made.get("data_sha256"):
         return None
     labels = tuple(item.label for item in items)
@@ -155,16 +153,6 @@ def _counts(split: Split, settings: TrainSettings) -> tuple[int, int, int]:
     return len(split.train), min(len(split.val), settings.max_val), len(split.test)
 
 
-def _squares(items: Sequence[Item], shape: Preprocessing) -> Tensor:
-    read, _ = read_items(items, isolated=False)
-    return torch.stack(
-        [
-            to_square(picture, shape.size, resize=shape.resize, interpolation=shape.interpolation)
-            for _, picture in read
-        ]
-    )
-
-
 def _digest(items: Sequence[Item], squares: Tensor) -> str:
     digest = hashlib.sha256()
     for item, square in zip(items, squares, strict=True):
@@ -179,7 +167,3 @@ def _named(name: str, seed: int, support: Support, squares: Tensor, labels: Tens
     for picture in support.pictures:
         digest.update(picture.digest.encode())
     return Problem(name, seed, support, squares, labels, digest.hexdigest())
-
-
-def _as_picture(name: str, square: Tensor) -> Picture:
-    return Picture(name, square.permute(1, 2, 0).numpy())

@@ -112,3 +112,10 @@ def test_a_table_of_adding_has_the_means_of_its_rows():
     assert accuracies.rows == [("atlas", "40.0", "80.0"), ("own vector", "80.0", "80.0")]
     assert normalised.rows == [("atlas", "50.0", "100.0")]
     assert addition_grid(rows).values == (pytest.approx((50.0, 100.0, 75.0)),)
+
+
+@pytest.mark.parametrize("settings", [NegationSettings, AdditionSettings])
+def test_a_way_that_is_named_twice_is_measured_once(settings):
+    assert settings(methods=("atlas", "scalar", "atlas")).methods == ("atlas", "scalar")
+    with pytest.raises(ConfigError, match="methods is empty"):
+        settings(methods=())
