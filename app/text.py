@@ -93,7 +93,7 @@ METHOD_SHORT = {
     "slope+text-probe": "Task vectors at a first look, and a head",
     "atlas+text-probe": "Task vectors and a head",
 }
-LOSS_LABEL = "Loss, the lower the better"
+LOSS_LABEL = "Loss (lower is better)"
 CHANGED_NOTES = {"fixed": "Fixed", "broken": "Broken", "changed": "Changed", "same": "Same"}
 RIGHT, WRONG = "right", "wrong"
 
@@ -104,11 +104,12 @@ INSIDE_LEAD = (
 NO_DONORS = (
     "This result draws on no donors: a head on the base model's features, or zero-shot itself, was kept."
 )
-MAP_LABEL = "The map shows"
+MAP_LABEL, MAP_HELP = "The map shows", "The numbers of the recipe, or what they do to the weights."
 MAP_NAMES = {"mixed": "how much is mixed in (λ)", "moved": "how far that moves the model"}
-BY_LABEL = "Columns"
+BY_LABEL, BY_HELP = "Columns", "From the first layer to the last, or by what a block does."
 BY_NAMES = {"layer": "layers", "kind": "kinds of block"}
 KIND_LABEL, ANY_KIND = "Blocks", "all kinds"
+KIND_HELP, LAYER_HELP = "Only blocks of one kind.", "Which one the slider beside is for."
 DONORS_HEADING = "Which donors move the model most"
 DONORS_COLUMNS = ("Donor", "Share of the change", "Trained on", "Its accuracy before → after")
 BANK_HEADING = "The whole bank: what each donor was trained on, and how alike they are"

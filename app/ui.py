@@ -21,6 +21,7 @@ from app.tabs.ask import ask_tab
 from app.tabs.endpoints import endpoints
 from app.tabs.forget import forget_tab
 from app.tabs.forget_endpoint import forget_endpoint
+from app.tabs.inside_endpoints import inside_endpoints
 from app.tabs.models import models_tab
 from app.tabs.teach import teach_tab
 from app.tabs.unlabelled import TAB_ID, unlabelled_tab
@@ -61,6 +62,7 @@ def build(opened: Opened, engines: Engines | None = None, *, fixed: bool = False
                 models_tab(page, engines, sides=[lesson, roll], fixed=fixed)
         endpoints(engine, runs)
         forget_endpoint(engine, runs)
+        inside_endpoints(engine)
         components.html_area(cards.footnote_html(), name="footnote")
         page.unload(_leaving(runs))
     return page

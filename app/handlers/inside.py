@@ -7,15 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import atlas_engine as atlas
-from app import text
+from app import api_text, text
 from app.state import Kept
 from atlas_engine.views.coefficients import heat_grid, kinds_in
 from atlas_engine.views.figures import Grid
 from atlas_engine.views.similarity import similarities, similarity_grid
 
-__all__ = ["MAPS", "Donor", "Inside", "alike", "donors_of", "heat", "look_inside", "turned"]
+__all__ = [
+    "MAPS",
+    "MOST",
+    "Donor",
+    "Inside",
+    "alike",
+    "donors_of",
+    "heat",
+    "look_inside",
+    "strengths",
+    "turned",
+]
+
+MOST = 2.0  # times as learned: how far a donor or a layer can be turned up
 
 MAPS = ("mixed", "moved")
 """What a map can show: how much of a donor is mixed in, or how far that moves the model."""
@@ -99,6 +113,36 @@ def _without_still(grid: Grid) -> Grid:
         values=tuple(tuple(row[place] for place in moving) for row in grid.values),
         about=f"{grid.about} {text.still(len(grid.columns) - len(moving))}",
     )
+
+
+def strengths(
+    engine: atlas.Atlas,
+    recipe: atlas.Recipe,
+    *,
+    tasks: Mapping[str, float] | None,
+    layers: Mapping[str, float] | None,
+) -> dict[str, Mapping[Any, float]]:
+    """What `turned` takes, from what a program says; strange names and numbers are refused."""
+    for given in (tasks, layers):
+        if not (given is None or isinstance(given, Mapping)):
+            raise atlas.AtlasError(api_text.no_strengths(given))
+    known = tuple(donor.name for donor in look_inside(engine, recipe).donors)
+    for name in tasks or {}:
+        if name not in known:
+            raise atlas.AtlasError(api_text.no_donor(name, known))
+    try:
+        by_task = {name: _factor(value) for name, value in (tasks or {}).items()}
+        by_layer = {int(number): _factor(value) for number, value in (layers or {}).items()}
+    except (TypeError, ValueError):
+        raise atlas.AtlasError(api_text.no_strengths({**(tasks or {}), **(layers or {})})) from None
+    return {"tasks": by_task, "layers": by_layer}
+
+
+def _factor(value: float) -> float:
+    factor = float(value)
+    if not 0 <= factor <= MOST:
+        raise ValueError
+    return factor
 
 
 def turned(

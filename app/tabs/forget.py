@@ -159,17 +159,22 @@ def _forgetting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame
 def _frame(state: Unlearning) -> Frame:
     alert = alerts.left_out_html(state.taught.left_out)
     if state.kept is None:
+        first = state.taught.phase == "read" and state.taught.index == 0
+        former = [gr.update(visible=False), "", ""] if first else [gr.skip()] * 3  # of what was there before
         progress = run_cards.progress_html(state.taught)
-        return [alert, progress, *[gr.skip()] * 4, gr.update(visible=True)]
-    kept, slider = state.kept, gr.update(value=FULL, visible=True)
-    numbers, hidden = _numbers(kept, FULL), gr.update(visible=False)
-    return [alert, _headline(kept), kept, slider, numbers, _unseen(kept), hidden]
+        return [alert, progress, gr.skip(), *former, gr.update(visible=True)]
+    return [alert, _headline(state.kept), state.kept, *_slid(state.kept), gr.update(visible=False)]
 
 
 def _refused(message: str, kept: Unlearned | None) -> Frame:
     """The sentence; the result that was there stays."""
     hidden = gr.update(visible=False)
-    return [alerts.alert_html(message), _headline(kept), *[gr.skip()] * 4, hidden]
+    return [alerts.alert_html(message), _headline(kept), gr.skip(), *_slid(kept), hidden]
+
+
+def _slid(kept: Unlearned | None) -> Frame:
+    """The slider at full strength, its numbers, and no pictures yet."""
+    return [gr.update(value=FULL, visible=kept is not None), _numbers(kept, FULL), _unseen(kept)]
 
 
 def _headline(kept: Unlearned | None, *, remark: str = "") -> str:

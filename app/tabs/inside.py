@@ -11,14 +11,14 @@ import gradio as gr
 import atlas_engine as atlas
 from app import alerts, compare_cards, components, inside_cards, text
 from app.border import DEVICE, PRIVATE, QUICK, told
-from app.handlers.inside import MAPS, Inside, alike, donors_of, heat, look_inside, turned
+from app.handlers.inside import MAPS, MOST, Inside, alike, donors_of, heat, look_inside, turned
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept
 
 __all__ = ["InsidePanel", "inside_panel"]
 
-AS_LEARNED, MOST = 1.0, 2.0
+AS_LEARNED = 1.0
 ANY_LAYER = ""
 
 
@@ -42,12 +42,26 @@ def inside_panel(
     with gr.Column(visible=_moves(inside), elem_classes="at-plain") as playground:
         with gr.Row():
             shows = gr.Radio(
-                _named(text.MAP_NAMES), value=MAPS[0], label=text.MAP_LABEL, elem_id=f"{prefix}map-shows"
+                _named(text.MAP_NAMES),
+                value=MAPS[0],
+                label=text.MAP_LABEL,
+                info=text.MAP_HELP,
+                elem_id=f"{prefix}map-shows",
             )
             by = gr.Radio(
-                _named(text.BY_NAMES), value="layer", label=text.BY_LABEL, elem_id=f"{prefix}map-by"
+                _named(text.BY_NAMES),
+                value="layer",
+                label=text.BY_LABEL,
+                info=text.BY_HELP,
+                elem_id=f"{prefix}map-by",
             )
-            kind = gr.Dropdown(_kinds(inside), value="", label=text.KIND_LABEL, elem_id=f"{prefix}map-kind")
+            kind = gr.Dropdown(
+                _kinds(inside),
+                value="",
+                label=text.KIND_LABEL,
+                info=text.KIND_HELP,
+                elem_id=f"{prefix}map-kind",
+            )
         picture = components.html_area(_map(engine, opening), name=f"{prefix}map")
         donors = components.html_area(_donors(inside), name=f"{prefix}donors")
         components.html_area(
@@ -57,7 +71,11 @@ def inside_panel(
             sliders = [_slider(inside, place, prefix) for place in range(LIMITS.turned)]
         with gr.Row(elem_classes="at-sliders"):
             layer = gr.Dropdown(
-                _layers(inside), value=ANY_LAYER, label=text.LAYER_LABEL, elem_id=f"{prefix}turn-layer"
+                _layers(inside),
+                value=ANY_LAYER,
+                label=text.LAYER_LABEL,
+                info=text.LAYER_HELP,
+                elem_id=f"{prefix}turn-layer",
             )
             strength = gr.Slider(
                 0, MOST, AS_LEARNED, step=0.1, label=text.LAYER_SLIDER, elem_id=f"{prefix}turn-strength"

@@ -6,8 +6,9 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
-from app.examples import EXAMPLES
+from app.examples import EXAMPLES, LESSONS
 from app.handlers.ask import answer_rows, ask
+from app.worked import RECIPE
 
 PARAMETERS = {
     "/adapt": ["archive", "samples", "method", "steps", "seed"],
@@ -15,9 +16,12 @@ PARAMETERS = {
     "/choose": ["model"],
     "/compare": ["samples", "recipe"],
     "/forget": ["target", "control", "keep", "seed"],
+    "/inside": ["recipe"],
     "/models": [],
     "/predict": ["images", "classes"],
     "/stop": [],
+    "/turn": ["samples", "recipe", "tasks", "layers"],
+    "/weights": ["recipe"],
 }
 
 
@@ -58,6 +62,30 @@ def test_a_program_adapts_takes_the_recipe_and_compares_with_it(client, archive,
     for row, wanted in zip(again["rows"], result["rows"], strict=True):
         assert row["adapted"]["label"] == wanted["adapted"]["label"]
         assert row["adapted"]["prob"] == pytest.approx(wanted["adapted"]["prob"], abs=1e-4)
+
+
+def test_a_program_looks_inside_a_recipe_turns_a_donor_and_takes_the_weights(client, squares, engine):
+    recipe = handle_file(LESSONS[0].path / RECIPE)
+    inside = client.predict(recipe=recipe, api_name="/inside")
+    shares = [one["share"] for one in inside["donors"]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1.0, abs=1e-4)
+    assert set(inside["map"]["rows"]) == set(engine.bank.tasks)
+    samples = [handle_file(LESSONS[0].lesson.samples[place].path) for place in (0, 5)]
+    same = client.predict(samples=samples, recipe=recipe, tasks={}, layers={}, api_name="/turn")["rows"]
+    assert all(row["as_learned"] == row["now"] for row in same)
+    out = dict.fromkeys(engine.bank.tasks, 0)
+    rows = client.predict(samples=samples, recipe=recipe, tasks=out, layers={}, api_name="/turn")["rows"]
+    assert any(row["as_learned"]["prob"] != row["now"]["prob"] for row in rows)
+    assert client.predict(recipe=recipe, api_name="/weights").endswith("-image-tower.safetensors")
+    for wrong in (
+        {"unicorns": 0},
+        ["mnist"],
+        {inside["donors"][0]["name"]: 9},
+        {inside["donors"][0]["name"]: "much"},
+    ):
+        with pytest.raises(AppError, match=r"is no (donor|strength)"):
+            client.predict(samples=samples, recipe=recipe, tasks=wrong, layers={}, api_name="/turn")
 
 
 def test_a_program_sees_progress_and_stops_its_own_run_with_the_best_so_far(client, server, archive):
