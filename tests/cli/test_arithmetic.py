@@ -6,13 +6,8 @@ import json
 
 import pytest
 
-from atlas_engine.atlas import Atlas
-from atlas_engine.bank.store import save_bank
-from atlas_engine.cli import main
 from atlas_engine.recipe import Recipe
-from tests.drawn import write_pictures
-from tests.engines import tiny_engine
-from tests.tiny import tiny_bank
+from tests.cli.places import BANK, write_places
 
 QUICK = ("--steps", "2", "--batch", "4", "--views", "1", "--grid", "0.5")
 BRIEF = ("--seeds", "1", "--learn", "4", "--max-test", "6", "--steps", "1")
@@ -20,27 +15,17 @@ BRIEF = ("--seeds", "1", "--learn", "4", "--max-test", "6", "--steps", "1")
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    root = tmp_path_factory.mktemp("arithmetic")
-    write_pictures(root / "task0", {"red": 8, "blue": 8})
-    write_pictures(root / "task1", {"dark_green": 8, "grey": 8})
-    write_pictures(root / "control", {"grey": 8, "red": 8})
-    save_bank(tiny_bank(tiny_engine().backbone.visual, size=0.5), root / "bank.safetensors")
-    return root
+    sets = {
+        "task0": {"red": 8, "blue": 8},
+        "task1": {"dark_green": 8, "grey": 8},
+        "control": {"grey": 8, "red": 8},
+    }
+    return write_places(tmp_path_factory.mktemp("arithmetic"), sets, size=0.5)
 
 
 @pytest.fixture
-def atlas(places, monkeypatch, capsys):
-    """Run a command; every model that is opened is the small one."""
-    monkeypatch.setattr(
-        "atlas_engine.atlas.open", lambda _model, *, bank: Atlas(tiny_engine().backbone, bank_path=bank)
-    )
-
-    def run(*words):
-        code = main([*map(str, words), "--bank", str(places / "bank.safetensors")])
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return run
+def atlas(places, tiny_atlas):
+    return lambda *words: tiny_atlas(*words, "--bank", places / BANK)
 
 
 def test_forgetting_writes_a_recipe_with_both_accuracies(atlas, places, tmp_path):

@@ -11,7 +11,7 @@ from atlas_engine.atlas import Atlas
 from atlas_engine.bank import TaskVectorBank
 from atlas_engine.bank.store import save_bank
 from atlas_engine.bank.vector import TaskVector, VectorInfo
-from atlas_engine.cli import main
+from tests.cli.places import BANK, require_refusal
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 from tests.tiny import tiny_vectors
@@ -25,7 +25,7 @@ def places(tmp_path_factory):
     root = tmp_path_factory.mktemp("eval")
     write_pictures(root / "colours", {"red": 6, "blue": 6})
     write_pictures(root / "greens", {"dark_green": 6, "grey": 6})
-    save_bank(TaskVectorBank.from_vectors(_vectors()), root / "bank.safetensors")
+    save_bank(TaskVectorBank.from_vectors(_vectors()), root / BANK)
     return root
 
 
@@ -39,17 +39,10 @@ def _vectors() -> list[TaskVector]:
 
 
 @pytest.fixture
-def study(places, monkeypatch, capsys):
-    """Run one of the commands; every model that is opened is the small one."""
-    monkeypatch.setattr(
-        "atlas_engine.atlas.open", lambda _model, *, bank: Atlas(tiny_engine().backbone, bank_path=bank)
-    )
-
-    def run(verb, *words, bank="bank.safetensors"):
+def study(places, tiny_atlas):
+    def run(verb, *words, bank=BANK):
         targets = [places / "colours", places / "greens"]
-        code = main(["eval", verb, *map(str, (*targets, "--bank", places / bank, *QUICK, *words))])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        return tiny_atlas("eval", verb, *targets, "--bank", places / bank, *QUICK, *words)
 
     return run
 
@@ -167,10 +160,7 @@ def test_selection_tells_strategies_by_budget(study, tmp_path):
 )
 def test_bad_words_are_one_sentence(study, tmp_path, monkeypatch, verb, words, code, sentence):
     monkeypatch.chdir(tmp_path)
-    found, told, said = study(verb, *words)
-    assert (found, told) == (code, "")
-    assert sentence in said
-    assert said.count("\n") == 1
+    require_refusal(study(verb, *words), code, sentence)
     assert list(tmp_path.iterdir()) == []
 
 

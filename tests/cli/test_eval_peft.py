@@ -7,11 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from atlas_engine.atlas import Atlas
 from atlas_engine.bank.store import save_bank
-from atlas_engine.cli import main
 from atlas_engine.study.stage import Stage
-from tests.drawn import write_pictures
+from tests.cli.places import BANK, require_refusal, write_places
 from tests.engines import tiny_engine
 from tests.tiny import tiny_bank
 
@@ -21,28 +19,18 @@ SHARES = ("--percents", "50,100", "--partitions", "1,3")
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    root = tmp_path_factory.mktemp("peft")
-    write_pictures(root / "paint", {"red": 6, "blue": 6})
-    for task in ("task0", "task1"):
-        write_pictures(root / task, {"red": 6, "dark_green": 6})
-    save_bank(tiny_bank(tiny_engine().backbone.visual), root / "bank.safetensors")
+    vectors = {task: {"red": 6, "dark_green": 6} for task in ("task0", "task1")}
+    root = write_places(tmp_path_factory.mktemp("peft"), {"paint": {"red": 6, "blue": 6}, **vectors})
     save_bank(tiny_bank(tiny_engine().backbone.visual, seed=9), root / "lora.safetensors")
     return root
 
 
 @pytest.fixture
-def evaluate(places, monkeypatch, capsys):
-    """Run the command; every model that is opened is the small one."""
-    monkeypatch.setattr(
-        "atlas_engine.atlas.open", lambda _model, *, bank: Atlas(tiny_engine().backbone, bank_path=bank)
-    )
-
+def evaluate(places, tiny_atlas):
     def run(verb, *words, targets=("paint",), bank=True):
-        banked = ("--bank", places / "bank.safetensors") if bank else ()
+        banked = ("--bank", places / BANK) if bank else ()
         folders = [places / target for target in targets]
-        code = main(["eval", verb, *map(str, (*folders, *banked, *QUICK, *words))])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        return tiny_atlas("eval", verb, *folders, *banked, *QUICK, *words)
 
     return run
 
@@ -106,10 +94,7 @@ def test_disentangle_tells_pairs_and_numbers_of_coefficients(evaluate, tmp_path)
     ],
 )
 def test_bad_words_are_one_sentence(evaluate, verb, words, code, sentence):
-    found, told, said = evaluate(verb, *words)
-    assert (found, told) == (code, "")
-    assert sentence in said
-    assert said.count("\n") == 1
+    require_refusal(evaluate(verb, *words), code, sentence)
 
 
 def test_without_a_bank_there_is_nothing_to_scale(evaluate):

@@ -8,12 +8,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from atlas_engine.atlas import Atlas
-from atlas_engine.bank.store import save_bank
-from atlas_engine.cli import main
 from atlas_engine.data.corrupt import Corruption
-from tests.drawn import write_pictures
-from tests.engines import tiny_engine
-from tests.tiny import tiny_bank
+from tests.cli.places import BANK, require_refusal, write_places
 
 QUICK = ("--sizes", "4,all", "--seeds", "2", "--max-size", "6", "--steps", "1")
 BASELINE = ("--methods", "zero-shot,ln-entropy")
@@ -22,27 +18,20 @@ BASELINE = ("--methods", "zero-shot,ln-entropy")
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     """Two sets of one name in different places, and a bank."""
-    root = tmp_path_factory.mktemp("eval")
-    write_pictures(root / "pacs" / "photo", {"red": 6, "blue": 6})
-    write_pictures(root / "office" / "photo", {"dark_green": 6, "grey": 6, "task1": 5})
-    write_pictures(root / "task1", {"red": 6, "grey": 6})
-    save_bank(tiny_bank(tiny_engine().backbone.visual), root / "bank.safetensors")
-    return root
+    sets = {
+        "pacs/photo": {"red": 6, "blue": 6},
+        "office/photo": {"dark_green": 6, "grey": 6, "task1": 5},
+        "task1": {"red": 6, "grey": 6},
+    }
+    return write_places(tmp_path_factory.mktemp("eval"), sets)
 
 
 @pytest.fixture
-def compare(places, monkeypatch, capsys):
-    """Run the command; every model that is opened is the small one."""
-    monkeypatch.setattr(
-        "atlas_engine.atlas.open", lambda _model, *, bank: Atlas(tiny_engine().backbone, bank_path=bank)
-    )
-
+def compare(places, tiny_atlas):
     def run(*words, targets=("pacs/photo", "office/photo"), bank=True):
-        banked = ("--bank", places / "bank.safetensors") if bank else ()
+        banked = ("--bank", places / BANK) if bank else ()
         folders = [places / target for target in targets]
-        code = main(["eval", "test-time", *map(str, (*folders, *banked, *QUICK, *words))])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        return tiny_atlas("eval", "test-time", *folders, *banked, *QUICK, *words)
 
     return run
 
@@ -156,18 +145,14 @@ def test_methods_that_mix_are_measured_with_the_bank_and_without_what_is_named(c
 )
 def test_bad_words_are_one_sentence(compare, tmp_path, monkeypatch, words, code, sentence):
     monkeypatch.chdir(tmp_path)
-    found, told, said = compare(*BASELINE, *words)
-    assert (found, told) == (code, "")
-    assert sentence in said
-    assert said.count("\n") == 1
+    require_refusal(compare(*BASELINE, *words), code, sentence)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_bank_there_is_zero_shot(compare):
-    code, told, said = compare("--methods", "zero-shot,ln-ufm,auto", bank=False)
-    assert (code, told, said.count("\n")) == (2, "", 1)
-    assert "tiny has no bank of task vectors, and ln-ufm, auto need them" in said
-    assert "--methods zero-shot" in said
+    refusal = compare("--methods", "zero-shot,ln-ufm,auto", bank=False)
+    require_refusal(refusal, 2, "tiny has no bank of task vectors, and ln-ufm, auto need them")
+    assert "--methods zero-shot" in refusal[2]
     code, told, _ = compare("--methods", "zero-shot", bank=False)
     assert code == 0
     assert "pacs/photo: accuracy of zero-shot" in told
@@ -179,6 +164,4 @@ def test_bad_folders_are_one_sentence(compare):
         (["nowhere"], "nowhere"),
         (["pacs"], "has 1 class"),
     ):
-        code, told, said = compare(*BASELINE, targets=targets)
-        assert (code, told, said.count("\n")) == (1, "", 1)
-        assert sentence in said
+        require_refusal(compare(*BASELINE, targets=targets), 1, sentence)
