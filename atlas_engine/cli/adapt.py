@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with open_atlas(args.model, bank=args.bank) as engine:
         asked = engine.pictures(image_files(args.query)) if args.query else []
         work = engine.few_shot(support, method=args.method, config=config, seed=args.seed)
-        result = watched(work)
+        result = watched(work, output=args.output)
         answers = engine.compare(asked, result.recipe) if asked else None
     facts = {
         "estimates": estimate_facts(result),

@@ -56,7 +56,7 @@ def negate(args: argparse.Namespace) -> int:
         work = engine.negate(
             target, control, vector=vector, method=args.method, config=config, seed=args.seed
         )
-        result = watched(work)
+        result = watched(work, output=args.output)
     return _tell(result, args)
 
 
@@ -89,7 +89,8 @@ def add(args: argparse.Namespace) -> int:
     read = [support_of(folder, skip_unreadable=args.skip_unreadable) for folder in folders]
     with open_atlas(args.model, bank=args.bank) as engine:
         tasks = dict(zip(names, read, strict=True))
-        result = watched(engine.add(tasks, method=args.method, config=config, seed=args.seed))
+        work = engine.add(tasks, method=args.method, config=config, seed=args.seed)
+        result = watched(work, output=args.output)
     return _tell(result, args)
 
 

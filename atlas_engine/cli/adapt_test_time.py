@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         work = engine.test_time(
             pictures, args.classes, objective=args.objective, config=config, seed=args.seed
         )
-        result = watched(work)
+        result = watched(work, output=args.output)
         answers = engine.compare(pictures, result.recipe)
     score = _scores(answers, _truth(files, answers.adapted.classes))
     facts = {

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         if args.restart:
             remove_state(state)
         work = train_vector(engine, folder, name=args.name, settings=settings, class_names=names, state=state)
-        vector = _watched(work, args.name)
+        vector = _trained(work, args.name)
     if args.into:
         deposit(vector, target, storage=storage)
     else:
@@ -87,8 +87,11 @@ def _require_place(engine: Atlas, target: Path) -> None:
     require_place(target, base=fingerprint(weights), blocks=block_table(weights.items()))
 
 
-def _watched(work: Work, name: str) -> TaskVector:
-    """The vector, with a line of progress for each part of the work."""
+def _trained(work: Work, name: str) -> TaskVector:
+    """The vector, with a line of progress for each part of the work.
+
+    Ctrl-C may end it anywhere: the state beside the bank file is what a training goes on from.
+    """
     moment = next(work)
     while True:
         first = moment.done - (moment.step is not None)  # a training that goes on does not start at 0

@@ -14,6 +14,8 @@ from atlas_engine.cli.progress import Progress
 from atlas_engine.views.tables import table
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from atlas_engine.atlas import Atlas
     from atlas_engine.data.picture import Picture
     from atlas_engine.evaluate import LogitsOf, Row
@@ -83,10 +85,10 @@ def _baseline_logits() -> LogitsOf:
     cosines = baseline()
     zeros, ones = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
-    def logits_of(pictures: Sequence[Picture], classes: tuple[str, ...]) -> object:
+    def logits_of(pictures: Sequence[Picture], classes: tuple[str, ...]) -> Tensor:
         return cosines(to_batch(pictures, size=SIZE, mean=zeros, std=ones), classes)
 
-    return logits_of  # type: ignore[return-value]
+    return logits_of
 
 
 def _table(rows: Sequence[Row]) -> str:

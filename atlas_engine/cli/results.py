@@ -32,9 +32,7 @@ def support_of(folder: Path | ClassFolder, *, skip_unreadable: bool) -> Support:
 def tell_result(
     result: AdaptResult, args: argparse.Namespace, *, facts: Mapping[str, object], parts: Sequence[str]
 ) -> int:
-    """Write the recipe, if one is asked for, and print the verdict with the facts (JSON) or the parts."""
-    if args.output:
-        result.save(args.output)
+    """Print the verdict with the facts, as JSON, or with the parts and where the recipe is, as words."""
     if args.json:
         emit_json({**result_facts(result), **facts})
     else:

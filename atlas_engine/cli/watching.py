@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atlas_engine.cli.output import say
@@ -18,14 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["watched"]
 
 
-def watched(work: Run[AdaptResult]) -> AdaptResult:
-    """The result. The first Ctrl-C ends the run where it stands; a second one ends the command."""
+def watched(work: Run[AdaptResult], *, output: Path | None = None) -> AdaptResult:
+    """The result, its recipe written to `output` before anything else is done with it.
+
+    The first Ctrl-C ends the run where it stands; a second one ends the command.
+    """
     with Progress(100, "adapting (% of the work)") as progress, _interrupts(work):
         for step in work:
             loss = f", loss {step.loss:.3f}" if step.phase == "learn" else ""
             done = int(100 * (step.share or 0.0))
             progress.advance(done - progress.done, f"{step.phase} {step.index + 1} of {step.of}{loss}")
-        return work.result()
+        result = work.result()
+        if output is not None:
+            result.save(output)
+        return result
 
 
 @contextmanager
@@ -38,8 +45,8 @@ def _interrupts(work: Run[AdaptResult]) -> Iterator[None]:
 
     def cancel(*_: object) -> None:
         signal.signal(signal.SIGINT, before)
-        say("stopping; what was learned so far is kept. Ctrl-C again to leave at once.")
         work.cancel()
+        say("stopping; what was learned so far is kept. Ctrl-C again to leave at once.")
 
     signal.signal(signal.SIGINT, cancel)
     try:

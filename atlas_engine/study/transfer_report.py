@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from atlas_engine.data.corrupt import CORRUPTIONS
 from atlas_engine.study.methods import ZERO_SHOT
 from atlas_engine.study.report import Sheet, names_in, those
 from atlas_engine.study.transfer import TransferRow
@@ -90,10 +91,10 @@ HOME, OTHER, DAMAGED = "at home", "other style", "damaged"
 
 
 def _kind(row: TransferRow) -> str:
-    """A damage is named with its severity, as fog:3; no folder is."""
+    """A damage is named with its severity, as fog:3."""
     if row.at_home:
         return HOME
-    return DAMAGED if ":" in row.domain else OTHER
+    return DAMAGED if row.domain.partition(":")[0] in CORRUPTIONS else OTHER
 
 
 def _lost(rows: Rows, gain: Gain) -> Mean | None:

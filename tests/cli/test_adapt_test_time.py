@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from atlas_engine.adapt.run import Run
-from atlas_engine.atlas import shipped_bank
+from atlas_engine.atlas import Atlas, shipped_bank
 from atlas_engine.cli import main
 from atlas_engine.cli.watching import watched
 from atlas_engine.clip.bundled import NAME
@@ -83,6 +83,16 @@ def test_bad_words_are_one_sentence(words, sentence, colours, capsys):
 def test_an_empty_folder_is_refused(tmp_path, capsys):
     assert main(["adapt", "test-time", str(tmp_path), "--classes", "red,blue"]) == 1
     assert "has no JPEG, PNG or WEBP pictures" in capsys.readouterr().err
+
+
+def test_ctrl_c_after_the_learning_does_not_lose_the_recipe(colours, tmp_path, monkeypatch, capsys):
+    def stopped(*_words, **_more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Atlas, "compare", stopped)
+    assert main(["adapt", "test-time", str(colours), *ASKED, "-o", str(tmp_path / "r.st")]) == 130
+    assert Recipe.load(tmp_path / "r.st").classes == ("red", "blue")
+    assert "stopped" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_a_run_and_keeps_its_result(capsys):

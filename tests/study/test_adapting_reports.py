@@ -56,6 +56,14 @@ def test_one_number_of_parts_has_no_rise_and_one_data_set_no_sheet_of_its_own():
     assert [sheet.title[:21] for sheet in peft_sheets(few)] == ["Accuracy in %, pets ("]
 
 
+def test_a_folder_with_a_colon_in_its_name_is_another_style_and_no_damage():
+    rows = [
+        transfer(method, domain, 0.5) for method in ("zero-shot", "lpp") for domain in ("photo", "art:old")
+    ]
+    line = dict(zip(transfer_sheets(rows)[0].columns, transfer_sheets(rows)[0].rows[0], strict=True))
+    assert (line["other style"], line["damaged"]) == ("+0.0", "–")
+
+
 def transfer(method, domain, accuracy, seed=0, source="photo"):
     return TransferRow(source, domain, method, 16, seed, accuracy, 70, 1.0, False)
 
