@@ -11,7 +11,6 @@ import torch
 
 from atlas_engine import test_timing
 from atlas_engine.adapt.test_time import TestTimeConfig
-from atlas_engine.adapt.vitals import LEAST
 from atlas_engine.data.picture import Picture
 from atlas_engine.errors import ConfigError, SupportError
 from atlas_engine.recipe import Recipe
@@ -23,6 +22,7 @@ from tests.drawn import COLOURS, square
 
 CLASSES = ["red", "blue", "dark green"]
 CONFIG = TestTimeConfig(steps=3, batch=8, views=1)
+LEAST = 8  # pictures, for rolls of twelve
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,9 @@ def roll():
 
 @pytest.fixture
 def sure(monkeypatch):
-    """A random model knows nothing, and `auto` would see that: let it be believed."""
+    """A random model knows nothing, and `auto` would see that: let it be believed, and twelve be many."""
     monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.LEAST", LEAST)
     monkeypatch.setattr("atlas_engine.adapt.vitals.VARIED", 0.0)
     monkeypatch.setattr(test_timing, "ENOUGH", 10)
 
@@ -203,8 +204,8 @@ def test_the_baselines_answer_and_leave_the_model_alone(method, engine, roll):
     assert torch.equal(zero_shot(engine, roll), before)
 
 
-def test_a_stream_begins_as_zero_shot_and_a_reset_takes_it_back(engine, roll, monkeypatch):
-    monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
+@pytest.mark.usefixtures("sure")
+def test_a_stream_begins_as_zero_shot_and_a_reset_takes_it_back(engine, roll):
     stream = engine.stream(CLASSES)
     plain = engine.predict(roll, CLASSES).probs
     told = torch.cat([stream.answer(one).probs for one in roll])
@@ -216,8 +217,8 @@ def test_a_stream_begins_as_zero_shot_and_a_reset_takes_it_back(engine, roll, mo
     assert torch.allclose(stream.answer(roll[-1]).probs, plain[-1:], atol=1e-5)
 
 
-def test_a_stream_becomes_a_recipe_that_answers_as_it_does(engine, roll, monkeypatch):
-    monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
+@pytest.mark.usefixtures("sure")
+def test_a_stream_becomes_a_recipe_that_answers_as_it_does(engine, roll):
     stream = engine.stream(CLASSES)
     assert stream.recipe().method == "zero-shot"
     told = [stream.answer(one) for one in roll][-1]
@@ -227,8 +228,8 @@ def test_a_stream_becomes_a_recipe_that_answers_as_it_does(engine, roll, monkeyp
     assert torch.allclose(told.probs, again.probs, atol=1e-4)
 
 
-def test_a_stream_remembers_no_more_than_it_is_allowed(engine, roll, monkeypatch):
-    monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
+@pytest.mark.usefixtures("sure")
+def test_a_stream_remembers_no_more_than_it_is_allowed(engine, roll):
     short = engine.stream(CLASSES, config=StreamConfig(recent=9))
     for one in roll:
         short.answer(one)

@@ -52,6 +52,7 @@ def sure(monkeypatch):
     """A random model knows nothing, and `auto` would see that: let it be believed."""
     monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
     monkeypatch.setattr("atlas_engine.adapt.vitals.VARIED", 0.0)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.LEAST", 8)
     monkeypatch.setattr(test_timing, "ENOUGH", 10)
 
 
@@ -101,7 +102,7 @@ def test_a_roll_back_keeps_zero_shot_and_is_shown_with_its_reason(small, roll):
     *_, last = adapt_roll(small, roll)
     assert last.kept.helped is False
     assert last.kept.comparison.changed == ()
-    assert "Zero-shot was kept, because the class names hardly tell" in verdict_html(last.kept)
+    assert "Zero-shot was kept, because 12 pictures are too few to learn from" in verdict_html(last.kept)
 
 
 def test_what_is_told_of_a_photos_class_is_counted_but_never_learned_from(small, roll, states):
