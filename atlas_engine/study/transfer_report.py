@@ -25,8 +25,8 @@ Gain = Callable[[TransferRow], float]
 def transfer_sheets(rows: Rows) -> list[Sheet]:
     """What each method gains and loses over all sources, and every source with its domains."""
     each = [_source_sheet(source, those(rows, source=source)) for source in names_in(rows, "source")]
-    gain = _gain(rows)
-    return each if gain is None else [_loss_sheet(rows, gain), *each]
+    gain, learned = _gain(rows), any(row.method != ZERO_SHOT for row in rows)
+    return [_loss_sheet(rows, gain), *each] if gain is not None and learned else each
 
 
 def transfer_grid(rows: Rows) -> Grid:

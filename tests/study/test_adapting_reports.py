@@ -98,6 +98,11 @@ def test_without_zero_shot_there_are_accuracies_alone():
     assert transfer_grid(rows).values == ((90.0, 40.0, 60.0),)
 
 
+def test_zero_shot_alone_has_nothing_to_lose():
+    (photo,) = transfer_sheets([row for row in TRANSFER if row.method == "zero-shot"])
+    assert photo.rows == [("zero-shot", "80.0", "50.0", "60.0")]
+
+
 def test_the_grid_of_domains_has_home_first_and_gains():
     grid = transfer_grid(TRANSFER)
     assert (grid.rows, grid.columns) == (("lpp", "atlas"), ("photo (home)", "sketch", "fog:3"))
