@@ -1,5 +1,6 @@
 """The part of an image tower that may move, over activations kept where it begins. Knows nothing of losses.
 
+    part = Part(backbone, share=0.5)                         # the same without a bank
     moving = Moving(backbone, bank, share=0.5)               # the late half of the weights
     kept = moving.activations(images)                        # once a view
     features = moving.features(kept)                         # zero-shot, of length 1
@@ -25,24 +26,16 @@ from atlas_engine.clip.wide import Usual, first_map, glances, usual_of, wide_sca
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.kernel import Composer
 
-__all__ = ["Moving"]
+__all__ = ["Moving", "Part"]
 
 CHUNK = 64
 
 
-class Moving:
+class Part:
     """A tower cut in two where it can be; else all of it moves, and its input is what is kept."""
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        bank: TaskVectorBank,
-        *,
-        share: float,
-        layout: Layout | None = None,
-        wide: bool = False,
-    ) -> None:
-        self.backbone, self.bank, self.layout = backbone, bank, layout or Layout()
+    def __init__(self, backbone: Backbone, *, share: float, wide: bool = False) -> None:
+        self.backbone = backbone
         until = first_map(backbone.visual) if wide else None
         late = late_part(backbone.visual, share=share, until=until) if 0 < share < 1 else None
         self._narrow = backbone.visual if late is None else late.tower
@@ -75,6 +68,22 @@ class Moving:
         """(N …) -> (N D) of length 1, by the base weights or by another way to see from the same cut."""
         run = self.tower if see is None else see
         return F.normalize(torch.cat([run(part).float() for part in torch.split(activations, CHUNK)]), dim=-1)
+
+
+class Moving(Part):
+    """A part of a tower, and the task vectors that move it."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        bank: TaskVectorBank,
+        *,
+        share: float,
+        layout: Layout | None = None,
+        wide: bool = False,
+    ) -> None:
+        super().__init__(backbone, share=share, wide=wide)
+        self.bank, self.layout = bank, layout or Layout()
 
     def composer(self) -> Composer:
         """θ(λ) of the part that moves."""

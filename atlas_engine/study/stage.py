@@ -12,14 +12,13 @@ same size, by the project's one loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from atlas_engine import runtime
 from atlas_engine.adapt.few_shot import FewShotConfig, few_shot
@@ -29,7 +28,6 @@ from atlas_engine.arithmetic.course import TaskTurns
 from atlas_engine.atlas import Atlas
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import BlockTable, block_table
-from atlas_engine.clip.stages import late_part
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.compose.kernel import Composer
@@ -38,6 +36,7 @@ from atlas_engine.data.augment import Augment
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.errors import EvalError
 from atlas_engine.heads.base import text_logits
+from atlas_engine.moving import Part
 from atlas_engine.objectives.arithmetic import TaskCrossEntropy
 from atlas_engine.study.ending import ended
 from atlas_engine.study.low_rank import LowRankSubject, Plan
@@ -81,10 +80,8 @@ class Stage:
 
     def __init__(self, engine: Atlas, settings: StageSettings) -> None:
         self.engine, self.settings = engine, settings
-        visual = engine.backbone.visual
-        late = late_part(visual, share=settings.share) if settings.share < 1 else None
-        self._early: Callable[[Tensor], Tensor] | None = None if late is None else late.early
-        self._tower = visual if late is None else late.tower
+        self._part = Part(engine.backbone, share=settings.share)
+        self._tower = self._part.tower
         self._theta0 = dict(self._tower.named_parameters())
 
     @property
@@ -92,23 +89,19 @@ class Stage:
         """What learns."""
         return block_table(self._theta0.items())
 
-    @torch.no_grad()
     def seen(self, squares: Tensor) -> Tensor:
         """Squares (N 3 S S) as they are, as far as the cut: (N …)."""
-        return self._passed(squares.float() / 255)
+        return self._part.activations(squares.float() / 255)
 
-    @torch.no_grad()
     def shown(self, squares: Tensor, *, seed: int) -> Tensor:
         """Views of squares (N 3 S S) as far as the cut, (V N …): as they are, then random ones."""
         draw, augment = runtime.generator(seed), Augment(jitter=0.0)
-        more = [self._passed(augment(squares, draw)) for _ in range(self.settings.views - 1)]
+        more = [self._part.activations(augment(squares, draw)) for _ in range(self.settings.views - 1)]
         return torch.stack([self.seen(squares), *more])
 
-    @torch.no_grad()
     def zero_shot(self, activations: Tensor, text: Tensor) -> Tensor:
         """The base model's logits (N C) for pictures seen as far as the cut (N …)."""
-        parts = [self._tower(part).float() for part in torch.split(activations, CHUNK)]
-        features = F.normalize(torch.cat(parts), dim=-1)
+        features = self._part.features(activations)
         return text_logits(features, text, logit_scale=self.engine.backbone.logit_scale).cpu()
 
     def donors(self, bank: TaskVectorBank) -> TaskVectorBank:
@@ -155,10 +148,6 @@ class Stage:
     def facts(self) -> dict[str, Any]:
         """What a measurement here depends on, besides who learns what."""
         return {"model": self.engine.fingerprint, **self.settings.loop().as_dict()}
-
-    def _passed(self, images: Tensor) -> Tensor:
-        parts = [self.engine.backbone.as_input(part) for part in torch.split(images, CHUNK)]
-        return torch.cat(parts if self._early is None else [self._early(part) for part in parts])
 
 
 class Sitting:
