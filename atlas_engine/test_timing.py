@@ -27,7 +27,7 @@ from atlas_engine.adapt.story import Story
 from atlas_engine.adapt.subject import LAM, ComposedSubject, Subject
 from atlas_engine.adapt.test_time import TestTimeConfig, Views, learn_unlabelled
 from atlas_engine.adapt.validate import ZERO_SHOT
-from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, varied, vitals_of
+from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, vitals_of
 from atlas_engine.adapt.watch import Stop
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.clip.backbone import Backbone
@@ -166,7 +166,7 @@ class _Adaptation:
             return self.ended(self.name, head)
         if self.name == AUTO:
             yield self.story.mark("preview", 0, 1, share=0.0, preview=self.recipe(PREVIEW, head))
-        if self.name == AUTO and (len(clean) < ENOUGH or not varied(self.by_names(features))):
+        if self.name == AUTO and len(clean) < ENOUGH:
             return self.ended(PREVIEW, head, verdict=_adapted(PREVIEW, self.changed(features, head)))
         return (yield from self.mixed(clean, features))
 

@@ -100,8 +100,17 @@ def test_auto_tells_a_preview_then_steps_then_what_it_kept(engine, roll):
 
 
 @pytest.mark.usefixtures("sure")
-def test_auto_learns_no_coefficients_where_most_classes_are_absent(engine, roll, monkeypatch):
+def test_auto_keeps_zero_shot_where_most_classes_are_absent(engine, roll, monkeypatch):
     monkeypatch.setattr("atlas_engine.adapt.vitals.VARIED", 1.1)
+    result = engine.test_time(roll, CLASSES, config=CONFIG).result()
+    assert result.fell_back
+    assert "of the 3 classes" in result.verdict.sentence
+    assert result.history == ()
+
+
+@pytest.mark.usefixtures("sure")
+def test_auto_learns_no_coefficients_from_few_pictures(engine, roll, monkeypatch):
+    monkeypatch.setattr(test_timing, "ENOUGH", 13)
     result = engine.test_time(roll, CLASSES, config=CONFIG).result()
     assert result.verdict.kept == "anchored"
     assert result.history == ()

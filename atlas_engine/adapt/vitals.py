@@ -16,13 +16,15 @@ from torch import Tensor
 
 from atlas_engine.objectives.entropy import entropies, marginal_entropy
 
-__all__ = ["Vitals", "alarm", "doubtful", "nothing_to_learn", "varied", "vitals_of"]
+__all__ = ["Vitals", "alarm", "doubtful", "nothing_to_learn", "vitals_of"]
 
 FEWER = 0.75  # classes in use, as a share of before, below which answers crowd
 SURER = 0.35  # growth of the mean confidence that no honest step brings
 UNSTEADY = 0.05  # fall of the agreement between views
 SAME = 1e-4  # distance below which two features are of the same picture
-VARIED = 0.75  # classes in use, as a share of all, from which an objective may ask for all of them
+VARIED = 0.75
+"""Classes in use, as a share of all, below which it is safer not to learn: what a few classes have in common
+cannot be told from what the domain does, and an objective that pays for diversity invents the others."""
 LEAST = 40
 """Pictures below which one odd picture decides too much: 20 won a point on the mean of the bank's sets, plain
 and damaged, and lost up to five on single ones; 40 lost one."""
@@ -84,15 +86,12 @@ def doubtful(logits: Tensor) -> str:
     told = float(marginal_entropy(logits) - entropies(logits).mean()) / math.log(classes)
     if told < INFORMED:
         return "the class names hardly tell these pictures apart, so there is nothing to build on"
+    if (in_use := _in_use(logits)) < VARIED * classes:
+        return (
+            f"zero-shot's answers use {in_use:.1f} of the {classes} classes, and what so few share cannot be "
+            "told from what all pictures do"
+        )
     return ""
-
-
-def varied(logits: Tensor) -> bool:
-    """Whether answers (N C) use most of the classes.
-
-    Where few classes are among the pictures, an objective that pays for diversity invents the others.
-    """
-    return _in_use(logits) >= VARIED * logits.shape[1]
 
 
 def _in_use(logits: Tensor) -> float:

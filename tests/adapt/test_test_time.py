@@ -9,7 +9,7 @@ from atlas_engine.adapt.loop import Request
 from atlas_engine.adapt.norms import NormSubject, norm_names
 from atlas_engine.adapt.subject import LAM, ComposedSubject
 from atlas_engine.adapt.test_time import TestTimeConfig, Unlabelled, Views, learn_unlabelled
-from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, varied, vitals_of
+from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, vitals_of
 from atlas_engine.objectives.trusted import UNTRUSTED, trusted_labels
 from atlas_engine.runtime import generator
 from tests.tiny import drain, tiny_clip, tiny_encoder, tiny_head, tiny_images
@@ -190,7 +190,7 @@ def test_answers_that_pictures_do_not_decide_are_not_built_on():
     assert "39 pictures are too few" in doubtful(sure[:39])
 
 
-def test_answers_of_few_classes_are_not_varied():
+def test_answers_of_few_of_the_classes_are_not_built_on():
     sure = 50 * torch.eye(4)
-    assert varied(sure)
-    assert not varied(sure[:2].repeat(2, 1))
+    assert doubtful(sure.repeat(10, 1)) == ""
+    assert "use 2.0 of the 4 classes" in doubtful(sure[:2].repeat(20, 1))
