@@ -13,7 +13,8 @@ LEAD = (
 EXAMPLES_HEADING = "Fill in an example"
 PHOTOS_HEADING, NAMES_HEADING = "1. Your photos", "2. What they might show"
 PHOTOS_HELP = (
-    "The more the better. A handful only moves class centres; with many, task vectors are mixed in too."
+    "A few dozen or more, of most of the things you name: with fewer, Automatic keeps zero-shot, since "
+    "single odd photos would decide too much."
 )
 PHOTOS_LABEL = f"Photos (up to {LIMITS.roll})"
 FROM_ZIP = "From a zip"

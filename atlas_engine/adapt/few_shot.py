@@ -36,7 +36,7 @@ class FewShotConfig(LoopConfig):
     share: float = setting(
         0.5, help="share of the tower's weights, from its end, that may move; 1 for all", low=0.0, high=1.0
     )
-    folds: int = setting(4, help="parts the pictures are held out in, one after the other", low=2, high=64)
+    folds: int = setting(4, help="most parts the pictures are held out in, one after another", low=2, high=64)
 
 
 def few_shot(
