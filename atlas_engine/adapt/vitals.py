@@ -26,8 +26,8 @@ VARIED = 0.75
 """Classes in use, as a share of all, below which it is safer not to learn: what a few classes have in common
 cannot be told from what the domain does, and an objective that pays for diversity invents the others."""
 LEAST = 40
-"""Pictures below which one odd picture decides too much: 20 won a point on the mean of the bank's sets, plain
-and damaged, and lost up to five on single ones; 40 lost one."""
+"""Pictures below which one odd picture decides too much: with 20, single sets of the bank, plain or damaged,
+lost more than all won on their mean; with 40 no longer."""
 INFORMED = 0.15  # below it zero-shot hardly knows, and what is built on it is a gamble, won or lost by a lot
 
 

@@ -30,7 +30,7 @@ __all__ = ["Usual", "first_map", "glances", "usual_of", "wide_scale", "wide_text
 SEEN = 2.0
 """r: how long what was seen is, beside what is said. Of 0.7 to 3, chosen on the sets of the bank."""
 GLIMPSED = math.sqrt(20.0)
-"""q: the same for the maps. Half to twice of it is as good on the sets of the bank."""
+"""q: the same for the maps. Chosen on the sets of the bank: twice of it is as good, half is not."""
 MAPS = 2  # the last ones: those that lie in the part of a tower that adapts
 PRIOR = 5.0  # pictures that the guessed spread of a channel is worth
 LEAST_SPREAD = 0.05  # of its mean square, where all pictures are alike
