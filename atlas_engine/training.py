@@ -2,7 +2,7 @@
 
     work = train_vector(engine, read_folder("photos/pets"), name="pets", settings=TrainSettings(steps=120))
     for moment in work: ...                             # reading, training, measuring: done, of
-    vector = finished(work)                             # … or drain what is left of it
+    vector = ended(work)                                # … or drain what is left of it
 
 The folder is cut in three, class by class (see `data.split`): one part is learned from, one decides when to
 stop, and the accuracies before and after are of the third, which nothing else has seen.
@@ -33,7 +33,7 @@ from atlas_engine.data.split import Split, lookalikes, require_two, split_groups
 from atlas_engine.data.transforms import to_square
 from atlas_engine.errors import ConfigError, SupportError, unknown_name
 
-__all__ = ["Moment", "TrainSettings", "Work", "check_name", "finished", "train_vector"]
+__all__ = ["Moment", "TrainSettings", "Work", "check_name", "train_vector"]
 
 CENTROID_IMAGES = 512  # enough for a mean
 READ_AT_ONCE = 64
@@ -104,16 +104,6 @@ def train_vector(
     info = VectorInfo(folder.name, before, after, centroid, facts)
     blocks = {block: delta.float().cpu() for block, delta in found.difference.items()}
     return TaskVector(name, blocks, fingerprint(dict(visual.named_parameters())), info)
-
-
-def finished(work: Work) -> TaskVector:
-    """The vector, after all the work that is left."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            vector: TaskVector = end.value
-            return vector
 
 
 def check_name(name: str) -> None:

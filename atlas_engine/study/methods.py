@@ -32,11 +32,11 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.learners import tuned
 from atlas_engine.bank.train import Examples, Lesson, TuneSettings, tune
 from atlas_engine.data.augment import Augment
+from atlas_engine.ending import ended
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.heads.base import Evidence, text_logits
 from atlas_engine.heads.registry import HEADS
 from atlas_engine.result import AdaptResult, Estimate
-from atlas_engine.study.ending import ended
 from atlas_engine.study.tasks import Problem, share_right, shown_shots, units
 
 __all__ = ["METHODS", "ZERO_SHOT", "Answer", "Learned", "Method", "Solver", "find_method"]

@@ -34,11 +34,11 @@ from atlas_engine.compose.kernel import Composer
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.augment import Augment
 from atlas_engine.data.folders import ClassFolder
+from atlas_engine.ending import ended
 from atlas_engine.errors import EvalError
 from atlas_engine.heads.base import text_logits
 from atlas_engine.moving import Part
 from atlas_engine.objectives.arithmetic import TaskCrossEntropy
-from atlas_engine.study.ending import ended
 from atlas_engine.study.low_rank import LowRankSubject, Plan
 from atlas_engine.study.tasks import share_right
 from atlas_engine.study.training_sets import SetSettings, TrainingSet, draw_training_set

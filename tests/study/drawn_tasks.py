@@ -10,8 +10,9 @@ import torch
 from atlas_engine.bank import TaskVector, TaskVectorBank
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.data.folders import ClassFolder
+from atlas_engine.ending import ended
 from atlas_engine.study.tasks import StudySettings
-from atlas_engine.training import TrainSettings, finished, train_vector
+from atlas_engine.training import TrainSettings, train_vector
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 
@@ -29,7 +30,7 @@ def colours(root: Path) -> ClassFolder:
 @functools.cache
 def three_vectors(root: Path) -> TaskVectorBank:
     """One vector trained on colours, one of small random numbers, one of zeros."""
-    trained = finished(train_vector(tiny_engine(), colours(root), name="colours", settings=TRAINING))
+    trained = ended(train_vector(tiny_engine(), colours(root), name="colours", settings=TRAINING))
     draw = torch.Generator().manual_seed(5)
 
     def like(name: str, size: float) -> TaskVector:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from atlas_engine.ending import ended
 from atlas_engine.errors import SupportError
 from atlas_engine.study.unseen import PoolSettings, dealt_again, problem_of
-from atlas_engine.training import TrainSettings, finished, train_vector
+from atlas_engine.training import TrainSettings, train_vector
 from tests.drawn import write_pictures
 
 TRAINING = TrainSettings(steps=2, batch=8, warm_up=1, measure_every=2, val_share=0.2, test_share=0.4)
@@ -22,7 +23,7 @@ def place(tiny, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def info(tiny, place):
-    return finished(train_vector(tiny, place, name="set", settings=TRAINING)).info
+    return ended(train_vector(tiny, place, name="set", settings=TRAINING)).info
 
 
 @pytest.fixture(scope="module")
