@@ -37,7 +37,7 @@ class Part:
     def __init__(self, backbone: Backbone, *, share: float, wide: bool = False) -> None:
         self.backbone = backbone
         until = first_map(backbone.visual) if wide else None
-        late = late_part(backbone.visual, share=share, until=until) if 0 < share < 1 else None
+        late = late_part(backbone.visual, share=share, until=until) if share < 1 else None
         self._narrow = backbone.visual if late is None else late.tower
         self.tower: nn.Module = widen(self._narrow) if wide else self._narrow
         self.usual: Usual | None = None

@@ -180,3 +180,8 @@ def test_a_bank_file_is_read_when_it_is_first_needed(bank, tmp_path):
     engine = Atlas(tiny_engine().backbone, bank_path=tmp_path / "b.safetensors")
     assert engine.bank.tasks == bank.tasks
     assert engine.bank is engine.bank
+
+
+def test_a_share_of_nothing_is_refused_and_not_taken_for_the_whole_tower(support, bank):
+    with pytest.raises(ConfigError, match="It must be above 0"):
+        tiny_engine().few_shot(support, bank=bank, config=FewShotConfig(share=0.0)).result()
