@@ -13,8 +13,8 @@ LEAD = (
 EXAMPLES_HEADING = "Fill in an example"
 PHOTOS_HEADING, NAMES_HEADING = "1. Your photos", "2. What they might show"
 PHOTOS_HELP = (
-    "A few dozen or more, of most of the things you name: with fewer, Automatic keeps zero-shot, since "
-    "single odd photos would decide too much."
+    "Forty or more, of all the things you name: with fewer photos, or if only some of the things show up, "
+    "Automatic keeps zero-shot."
 )
 PHOTOS_LABEL = f"Photos (up to {LIMITS.roll})"
 FROM_ZIP = "From a zip"
@@ -25,7 +25,8 @@ ZIP_HELP = (
 METHOD_HELP = "Automatic does what is safe, and undoes what a check speaks against. The others do as told."
 METHOD_NAMES = {
     "auto": "Automatic",
-    "anchored": "Class centres alone",
+    "balanced": "A head with sure answers of every name",
+    "anchored": "A head of class centres",
     "ufm": "Task vectors, by trusted answers and views that agree",
     "entropy": "Task vectors, by answers that are sure",
     "sar": "Task vectors, by sure answers that stay so nearby",

@@ -90,7 +90,6 @@ SIDES_NOTE = (
 METHOD_SHORT = {
     "zero-shot": "Zero-shot",
     "text-probe": "A head alone",
-    "slope+text-probe": "Task vectors at a first look, and a head",
     "atlas+text-probe": "Task vectors and a head",
 }
 LOSS_LABEL = "Loss (lower is better)"
@@ -254,7 +253,6 @@ def phase(name: str, index: int, of: int) -> str:
         "read": f"Reading the pictures: {index} of {of} …",
         "look": "Looking at the pictures …",
         "preview": "A first guess is ready. Learning starts …",
-        "slope": "Seeing which donors point the right way …",
         "search": f"Trying strengths of one donor: {index + 1} of {of} …",
         "learn": f"Learning: step {index + 1} of {of}",
         "measure": f"Counting what is named right at each strength: {index + 1} of {of} …",

@@ -1,9 +1,9 @@
 """Few-shot adaptation, from labelled pictures to a result. Knows nothing of files, sessions or pages.
 
-    preview   a head on zero-shot features, at once
-    look      random views of the pictures, each once, as far as the frozen part of the tower goes
-    slope     coefficients from how the margins change at zero, and a head on what they make of the pictures
-    learn     both together from there, for all pictures and beside it without each part of them
+    preview   a head on zero-shot features of the pictures and of a random view of each, at once
+    look      more random views, each once, as far as the frozen part of the tower goes
+    learn     coefficients and head from there, for all pictures and beside it without each part of them
+    fit       the head anew, on what the coefficients make of the pictures and views
     verdict   who was right on what was held out
 
 `auto` does all of that and keeps zero-shot where nothing beats it; any other method does what it is told.
@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -35,8 +35,8 @@ from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.data.augment import Augment
 from atlas_engine.data.support import Support
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.heads.base import Evidence, Head
-from atlas_engine.heads.registry import HEADS
+from atlas_engine.heads.base import UNUSED, Evidence, Head
+from atlas_engine.heads.registry import HEADS, Sight
 from atlas_engine.moving import Moving
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
@@ -44,8 +44,6 @@ from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
 __all__ = ["AUTO", "METHODS", "Method", "Scene", "adapt_few_shot", "find_method"]
 
 AUTO = "auto"
-CHUNK = 64
-SLOPE_VIEWS = 2  # of each picture, the plain one first
 FIRST, LOOKING, SLOPING = 0.02, 0.13, 0.15  # shares of a run's work, about
 
 
@@ -71,16 +69,17 @@ METHODS = MappingProxyType(
         "lpp": Method("lpp"),
         "linear-probe": Method("linear-probe"),
         "text-probe": Method("text-probe"),
-        "slope+text-probe": Method("text-probe", slopes=True),
+        "slope": Method("none", slopes=True),
         "atlas-iso": Method("none", learns=True, layout=Layout("isotropic")),
         "atlas": Method("none", learns=True),
+        "slope+atlas": Method("none", slopes=True, learns=True),
         "atlas+tip": Method("tip", learns=True),
         "atlas+lpp": Method("lpp", learns=True),
-        "atlas+text-probe": Method("text-probe", slopes=True, learns=True),
+        "atlas+text-probe": Method("text-probe", learns=True),
     }
 )
-PREVIEW, SLOPE, WANTED = "text-probe", "slope+text-probe", "atlas+text-probe"
-"""What `auto` shows first, then, and at last; it keeps whichever did best on what was held out."""
+PREVIEW, WANTED = "text-probe", "atlas+text-probe"
+"""What `auto` shows first and at last; it keeps whichever did best on what was held out."""
 WARM = 0.4  # of the learning rate, where slopes have given a start
 
 
@@ -122,6 +121,7 @@ class _Adaptation:
         stop: Stop,
     ) -> None:
         self.scene, self.name, self.method = scene, method, find_method(method)
+        self.head = HEADS[self.method.head]
         self.config, self.seed, self.stop = config, seed, stop
         self.layout = layout or self.method.layout or Layout()
         self.story = Story()
@@ -130,103 +130,101 @@ class _Adaptation:
             scene.bank,
             share=config.share,
             layout=self.layout,
-            wide=HEADS[self.method.head].wide,
+            wide=self.head.sees is not Sight.said,
         )
         self.labels = torch.tensor(scene.support.labels, device=scene.backbone.device)
 
     def run(self) -> Generator[Step, None, AdaptResult]:
         pixels = self.squares()
         clean = self.moving.activations(pixels.float() / 255)
-        if HEADS[self.method.head].deep:
+        if self.head.sees is Sight.glimpsed:
             self.moving.get_used_to(clean)
-        evidence = self.evidence(self.moving.features(clean))
+        draw = runtime.generator(self.seed)
+        looks = [clean, *(self.view(pixels, draw) for _ in range(self.head.views))]
         if not self.method.mixes:
-            return self.ended(self.name, self.recipe(self.name, HEADS[self.method.head].alone(evidence)))
+            return self.ended(self.name, self.recipe(self.name, self.head.alone(self.evidence(looks))))
         run = self.checked if self.name == AUTO else self.unchecked
-        return (yield from run(pixels, clean, evidence))
+        return (yield from run(looks, self.look(pixels, looks[1:], draw)))
 
     def unchecked(
-        self, pixels: Tensor, clean: Tensor, evidence: Evidence
+        self, looks: Sequence[Tensor], looking: Generator[Step, None, Tensor]
     ) -> Generator[Step, None, AdaptResult]:
         """The method that was asked for, whether it helps or not."""
-        views = yield from self.look(pixels)
+        views = yield from looking
         labels = self.labels[None]
-        subject = yield from self.started(evidence, clean, views, labels)
+        subject = self.subject(self.heads(self.evidence(looks), labels))
+        if self.method.slopes:
+            subject = yield from self.sloped(subject, looks[0], views, labels)
         if not self.method.learns:
-            return self.ended(self.name, self.adapted(self.name, subject, _start_of(subject)))
+            (lam,) = _start_of(subject)[LAM]
+            return self.ended(self.name, self.recipe(self.name, subject.head(_start_of(subject)), lam))
         ending = yield from self.learn(subject, views, labels)
-        return self.ended(self.name, self.adapted(self.name, subject, ending.values), ending=ending)
+        (lam,), (head,) = ending.values[LAM], self.learned(subject, ending, looks, labels)
+        return self.ended(self.name, self.recipe(self.name, head, lam), ending=ending)
 
     def checked(
-        self, pixels: Tensor, clean: Tensor, evidence: Evidence
+        self, looks: Sequence[Tensor], looking: Generator[Step, None, Tensor]
     ) -> Generator[Step, None, AdaptResult]:
         """One answer after the other, each beside what it says of pictures held out; the best is kept."""
-        fold = held_out(evidence, folds=self.config.folds, seed=self.seed)
-        answers = yield from self.preview(evidence, fold)
-        views = yield from self.look(pixels)
+        plain = self.evidence(looks[:1])
+        fold = held_out(plain, folds=self.config.folds, seed=self.seed)
         labels = labellings(self.labels, fold)
-        subject = yield from self.started(evidence, clean, views, labels)
-        start = _start_of(subject)
-        known = {SLOPE: self.adapted(SLOPE, subject, start)}
-        answers[SLOPE] = self.answers(subject, start, clean, fold)
+        heads = self.heads(self.evidence(looks), labels)
+        zero_shot = HEADS["none"].alone(plain)
+        answers = {ZERO_SHOT: zero_shot.logits(plain.features)}
+        answers[PREVIEW] = _in_turn(fold, lambda run, rows: heads[run].logits(plain.features[rows]))
         self.story.estimates = estimates_of(answers, self.labels, fold)
-        yield self.story.mark("slope", 1, 1, share=FIRST + LOOKING + SLOPING, preview=known[SLOPE])
+        known = {ZERO_SHOT: self.recipe(ZERO_SHOT, zero_shot), PREVIEW: self.recipe(PREVIEW, heads[-1])}
+        yield self.story.mark("preview", 0, 1, share=FIRST, preview=known[PREVIEW])
+        views = yield from looking
+        subject = self.subject(heads)
         ending = yield from self.learn(subject, views, labels)
-        known[WANTED] = self.adapted(WANTED, subject, ending.values)
-        answers[WANTED] = self.answers(subject, ending.values, clean, fold)
+        lam, learned = ending.values[LAM], self.learned(subject, ending, looks, labels)
+        answers[WANTED] = self.answers(subject.encoder, lam, learned, looks[0], fold)
+        known[WANTED] = self.recipe(WANTED, learned[-1], lam[-1])
         self.story.estimates = estimates_of(answers, self.labels, fold)
         verdict = decide(answers, self.labels, fold)
-        for name in (ZERO_SHOT, PREVIEW):
-            known[name] = self.recipe(name, HEADS[METHODS[name].head].alone(evidence))
         return self.ended(verdict.kept, known[verdict.kept], ending=ending, verdict=verdict)
 
     # ---- phases
 
-    def look(self, pixels: Tensor) -> Generator[Step, None, Tensor]:
-        """(V, N, …): random views of each picture, as far as the cut."""
-        draw = runtime.generator(self.seed)
-        needed = -(-self.config.steps * self.config.batch // len(pixels)) if self.method.learns else 0
-        count = max(min(self.config.views, needed), SLOPE_VIEWS - 1)
-        kept = []
-        for index in range(count):
+    def view(self, pixels: Tensor, draw: torch.Generator) -> Tensor:
+        """(N, …): a random view of each picture, as far as the cut."""
+        return self.moving.activations(Augment(jitter=0.0)(pixels, draw))
+
+    def look(
+        self, pixels: Tensor, first: Sequence[Tensor], draw: torch.Generator
+    ) -> Generator[Step, None, Tensor]:
+        """(V, N, …): random views of each picture, those that were taken before among them."""
+        needed = -(-self.config.steps * self.config.batch // len(pixels)) if self.method.learns else 1
+        count = max(min(self.config.views, needed), 1)
+        kept = list(first)
+        for index in range(len(kept), count):
             yield self.story.mark("look", index, count, share=FIRST + LOOKING * index / count)
-            kept.append(self.moving.activations(Augment(jitter=0.0)(pixels, draw)))
+            kept.append(self.view(pixels, draw))
         return torch.stack(kept)
 
-    def preview(self, evidence: Evidence, fold: Tensor) -> Generator[Step, None, dict[str, Tensor]]:
-        """Held-out logits of zero-shot and of the head alone."""
-        make = HEADS[PREVIEW].alone
-        answers = {ZERO_SHOT: HEADS["none"].alone(evidence).logits(evidence.features)}
-        answers[PREVIEW] = answers[ZERO_SHOT].clone()
-        for part, labels in enumerate(labellings(self.labels, fold)[:-1]):
-            rows = fold == part
-            answers[PREVIEW][rows] = make(evidence.labelled(labels)).logits(evidence.features[rows])
-        self.story.estimates = estimates_of(answers, self.labels, fold)
-        recipe = self.recipe(PREVIEW, make(evidence))
-        yield self.story.mark("preview", 0, 1, share=FIRST, preview=recipe)
-        return answers
+    def heads(self, evidence: Evidence, labels: Tensor) -> list[Head]:
+        """Where the head begins, for every labelling (R N)."""
+        return [self.head.start(evidence.labelled(row.repeat(1 + self.head.views))) for row in labels]
 
-    def started(
-        self, evidence: Evidence, clean: Tensor, views: Tensor, labels: Tensor
-    ) -> Generator[Step, None, HeadedSubject]:
-        """What is to be learned, for every labelling (R N) side by side, where it begins."""
+    def subject(self, heads: Sequence[Head], lam: Tensor | None = None) -> HeadedSubject:
+        """What is to be learned, for every head side by side; from no coefficients unless some are given."""
         composer = self.moving.composer()
-        encoder = ComposedEncoder(self.moving.tower, composer)
-        make = HEADS[self.method.head].start
-        lam = composer.initial().expand(len(labels), *composer.shape).clone()
-        heads = [make(evidence.labelled(row)) for row in labels]
-        if self.method.slopes:
-            slopes = Slopes(encoder, torch.cat([clean[None], views[: SLOPE_VIEWS - 1]]), labels, heads)
-            for share in slopes.taken():
-                yield self.story.mark("slope", 0, 1, share=FIRST + LOOKING + SLOPING * share)
-                if self.stop.is_set():
-                    break
-            lam = slopes.coefficients().to(lam.device)
-            heads = []
-            for run, row in enumerate(labels):
-                features = self.moving.features(clean, see=encoder.at(lam[run]).features)
-                heads.append(make(self.evidence(features).labelled(row)))
-        return HeadedSubject(encoder, heads, start=lam)
+        start = composer.initial().expand(len(heads), *composer.shape).clone() if lam is None else lam
+        return HeadedSubject(ComposedEncoder(self.moving.tower, composer), heads, start=start)
+
+    def sloped(
+        self, subject: HeadedSubject, clean: Tensor, views: Tensor, labels: Tensor
+    ) -> Generator[Step, None, HeadedSubject]:
+        """The same heads, with coefficients from how the margins change at zero."""
+        heads = [subject.head(_start_of(subject), run=run) for run in range(len(labels))]
+        slopes = Slopes(subject.encoder, torch.cat([clean[None], views[:1]]), labels, heads)
+        for share in slopes.taken():
+            yield self.story.mark("slope", 0, 1, share=FIRST + LOOKING + SLOPING * share)
+            if self.stop.is_set():
+                break
+        return self.subject(heads, slopes.coefficients().to(self.labels.device))
 
     def learn(self, subject: HeadedSubject, views: Tensor, labels: Tensor) -> Generator[Step, None, Ending]:
         """Coefficients and head, for every labelling (R N) side by side."""
@@ -237,40 +235,43 @@ class _Adaptation:
         before = FIRST + LOOKING + SLOPING * self.method.slopes
         return (yield from self.story.follow(steps, since=before))
 
-    @torch.no_grad()
+    def learned(
+        self, subject: HeadedSubject, ending: Ending, looks: Sequence[Tensor], labels: Tensor
+    ) -> list[Head]:
+        """The head of each run (R N) with its coefficients: as it was learned, or fitted anew."""
+        if not self.head.refitted:
+            return [subject.head(ending.values, run=run) for run in range(len(labels))]
+        heads = []
+        for lam, row in zip(ending.values[LAM], labels, strict=True):
+            heads += self.heads(self.evidence(looks, see=subject.encoder.at(lam).features), row[None])
+        return heads
+
     def answers(
-        self, subject: HeadedSubject, values: Mapping[str, Tensor], clean: Tensor, fold: Tensor
+        self, encoder: ComposedEncoder, lam: Tensor, heads: Sequence[Head], clean: Tensor, fold: Tensor
     ) -> Tensor:
         """(N C): each image by the run that was held back from it, or by the run of all where none was."""
-        forward = subject.at(values)
-        runs = values[LAM].shape[0]
-        logits = self.scene.text.new_zeros(len(fold), len(self.scene.text))
-        for run in range(runs):
-            rows = fold == (run if run < runs - 1 else -1)
-            if bool(rows.any()):
-                logits[rows] = torch.cat(
-                    [forward.logits_fn(run)(part) for part in torch.split(clean[rows], CHUNK)]
-                )
-        return logits
+        return _in_turn(
+            fold,
+            lambda run, rows: heads[run].logits(
+                self.moving.features(clean[rows], see=encoder.at(lam[run]).features)
+            ),
+        )
 
     # ---- what they are made of
 
-    def evidence(self, features: Tensor) -> Evidence:
-        """The pictures as a head sees them: of the width of the features, wide or not."""
+    def evidence(self, looks: Sequence[Tensor], *, see: Callable[[Tensor], Tensor] | None = None) -> Evidence:
+        """The pictures, and views of them one after the other, as a head sees them, wide or not."""
+        features = torch.cat([self.moving.features(look, see=see) for look in looks])
         text, scale = self.moving.words(self.scene.text, features.shape[1])
-        return Evidence(features, self.labels, text, logit_scale=scale)
+        return Evidence(features, self.labels.repeat(len(looks)), text, logit_scale=scale)
 
     def squares(self) -> Tensor:
         """The pictures as the tower takes them, (N 3 S S) in 0 … 255."""
         shape = self.scene.backbone.preprocessing
         return self.scene.support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
 
-    def adapted(self, method: str, subject: HeadedSubject, values: Mapping[str, Tensor]) -> Recipe:
-        """What the run of all pictures, the last, has come to."""
-        return self.recipe(method, subject.head(values, run=len(values[LAM]) - 1), values[LAM][-1])
-
     def recipe(self, method: str, head: Head, lam: Tensor | None = None) -> Recipe:
-        usual = self.moving.usual if HEADS[METHODS[method].head].deep else None
+        usual = self.moving.usual if HEADS[METHODS[method].head].sees is Sight.glimpsed else None
         tensors = {**head.tensors, **(usual.tensors if usual else {})}
         return Recipe(
             self.moving.coefficients(lam),
@@ -306,3 +307,17 @@ class _Adaptation:
 
 def _start_of(subject: HeadedSubject) -> dict[str, Tensor]:
     return {name: one.start for name, one in subject.learnables.items()}
+
+
+def _in_turn(fold: Tensor, told: Callable[[int, Tensor], Tensor]) -> Tensor:
+    """(N C): what `told` (a run, images as a mask) says of each image, by the run that was held back from it.
+
+    An image that no run was held back from is told by the last run, which saw all.
+    """
+    runs = int(fold.max()) + 1
+    masks = [fold == run for run in range(runs)] + [fold == UNUSED]
+    parts = [(mask, told(run, mask)) for run, mask in enumerate(masks) if bool(mask.any())]
+    logits = parts[0][1].new_zeros(len(fold), parts[0][1].shape[1])
+    for mask, part in parts:
+        logits[mask] = part
+    return logits

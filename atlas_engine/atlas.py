@@ -46,7 +46,7 @@ from atlas_engine.data.picture import Picture
 from atlas_engine.data.support import Support
 from atlas_engine.data.transforms import to_batch, to_square
 from atlas_engine.errors import BankError, SupportError
-from atlas_engine.heads.registry import find_head
+from atlas_engine.heads.registry import Sight, find_head
 from atlas_engine.prediction import Comparison, Predictions, from_logits
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import AdaptResult, Step
@@ -302,7 +302,7 @@ class Atlas:
         tensors = {name: tensor.to(self.backbone.device).float() for name, tensor in recipe.head.items()}
         usual, tensors = Usual.taken_from(tensors)
         tower = self.adapted(recipe, bank=bank)
-        tower = widen(tower, usual=usual) if row.wide else tower
+        tower = widen(tower, usual=usual) if row.sees is not Sight.said else tower
         parts = [
             tower(self.backbone.as_input(some.float() / 255)).float() for some in torch.split(squares, BATCH)
         ]

@@ -92,9 +92,10 @@ class Stream:
         if not self._recent:
             return None
         known = torch.cat(list(self._recent))
-        if nothing_to_learn(known) or doubtful(self._zero_shot(known)):
+        if nothing_to_learn(known):
             return None
-        return anchored(known, self._scene.text, logit_scale=self._scene.backbone.logit_scale)
+        head = anchored(known, self._scene.text, logit_scale=self._scene.backbone.logit_scale)
+        return None if doubtful(self._zero_shot(known), head.logits(known)) else head
 
     def _zero_shot(self, features: Tensor) -> Tensor:
         return text_logits(features, self._scene.text, logit_scale=self._scene.backbone.logit_scale)

@@ -1,13 +1,13 @@
 """Test-time adaptation, from pictures without labels to a result. Knows nothing of files, sessions or pages.
 
-    look      the pictures, and a few views of each, as far as the frozen part of the tower goes
-    preview   class centres found among zero-shot features, anchored to the class names: at once
-    learn     coefficients, by an objective without labels
+    look      the pictures, and for coefficients a few views of each, as far as the tower's frozen part goes
+    learn     coefficients, by an objective without labels, and how far to go with them
+    fit       a head: class centres anchored to the class names, or from these sure answers of every class
     check     what can be told without labels: the verdict
 
-`auto` takes as many of these steps as the pictures allow: a check that fails undoes its step, down to
-zero-shot. Without labels a check can find signs of harm, not prove a gain. Any other method does what it is
-told, and is undone only where it shows signs of collapse.
+`auto` looks whether there are enough pictures, and of all classes, and then fits a head; by our measurements
+coefficients add nothing to it. Without labels a check can find signs of harm, not prove a gain. Any other
+method does what it is told, and is undone only where it shows signs of collapse.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from atlas_engine import runtime
 from atlas_engine.adapt.loop import Ending
@@ -35,8 +36,10 @@ from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.data.augment import STRONG, WEAK
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.heads.anchored import anchored
+from atlas_engine.heads.balanced import balanced
 from atlas_engine.heads.base import text_logits
 from atlas_engine.heads.probe import Probe
+from atlas_engine.heads.registry import Sight, find_head
 from atlas_engine.moving import Moving
 from atlas_engine.objectives.registry import find_objective
 from atlas_engine.recipe import Recipe
@@ -57,33 +60,33 @@ __all__ = [
 
 AUTO = "auto"
 CHUNK = 64
-ENOUGH = 50  # pictures from which `auto` learns coefficients as well
+WAYS = (0.5, 1.0)  # shares of the way to what was learned: which one, the agreement of views tells
 LOOKING = 0.3  # share of a run's work that goes into looking, about
 
 
 class Method(NamedTuple):
-    """A way to adapt without labels: what moves the coefficients, and whether class centres move."""
+    """A way to adapt without labels: what moves the coefficients, and which head is made afterwards."""
 
     objective: str | None
-    anchored: bool = False
+    head: str = "none"
 
 
 METHODS = MappingProxyType(
     {
         ZERO_SHOT: Method(None),
-        "anchored": Method(None, anchored=True),
+        "anchored": Method(None, "anchored"),
+        "balanced": Method(None, "balanced"),
         "ufm": Method("ufm"),
         "entropy": Method("entropy"),
         "sar": Method("sar"),
         "simclr": Method("simclr"),
-        "anchored+entropy": Method("entropy", anchored=True),
     }
 )
 NORMS = ("ln-ufm", "ln-entropy", "ln-sar", "ln-simclr")
 """Baselines: the same objectives over the norm layers. They are no recipes of coefficients."""
 
-PREVIEW, WANTED = "anchored", "anchored+entropy"
-"""What `auto` shows first, and what it keeps where its checks pass."""
+WANTED = "balanced"
+"""What `auto` does where its checks pass."""
 
 
 def find_test_method(name: str) -> Method:
@@ -146,56 +149,53 @@ class _Adaptation:
     ) -> None:
         self.scene, self.name, self.method = scene, method, find_test_method(method)
         self.config, self.seed, self.stop = config, seed, stop
-        self.moving = Moving(scene.backbone, scene.bank, share=config.share)
+        self.sees = find_head(self.method.head).sees
+        self.moving = Moving(scene.backbone, scene.bank, share=config.share, wide=self.sees is not Sight.said)
         self.scale = scene.backbone.logit_scale
         self.story = Story()
 
     def run(self) -> Generator[Step, None, AdaptResult]:
         yield self.story.mark("look", 0, 1, share=0.0)
         clean = self.moving.activations(self.scene.squares.float() / 255)
+        if self.sees is Sight.glimpsed:
+            self.moving.get_used_to(clean)
         features = self.moving.features(clean)
         if self.name == ZERO_SHOT:
             return self.ended(ZERO_SHOT)
         reason = nothing_to_learn(features)
-        if self.name == AUTO:
-            reason = reason or doubtful(self.by_names(features))
+        if not reason and self.name == AUTO:
+            reason = doubtful(self.by_names(features), self.centres(features).logits(self.said(features)))
         if reason:
             return self.ended(ZERO_SHOT, verdict=_kept_zero_shot(reason))
-        head = self.anchored(features)
-        if self.method.objective is None:
+        if self.method.objective is not None:
+            return (yield from self.mixed(clean, features.shape[1]))
+        head = self.fitted(features)
+        if self.name != AUTO:
             return self.ended(self.name, head)
-        if self.name == AUTO:
-            yield self.story.mark("preview", 0, 1, share=0.0, preview=self.recipe(PREVIEW, head))
-        if self.name == AUTO and len(clean) < ENOUGH:
-            return self.ended(PREVIEW, head, verdict=_adapted(PREVIEW, self.changed(features, head)))
-        return (yield from self.mixed(clean, features))
+        return self.ended(WANTED, head, verdict=_adapted(WANTED, *self.changed(features, head)))
 
-    def mixed(self, clean: Tensor, features: Tensor) -> Generator[Step, None, AdaptResult]:
-        """Learn coefficients, and keep them if the checks pass: else what there was without."""
+    def mixed(self, clean: Tensor, width: int) -> Generator[Step, None, AdaptResult]:
+        """Learn coefficients, and keep them unless they show signs of collapse."""
         views = yield from self.look(clean)
         encoder = ComposedEncoder(self.moving.tower, self.moving.composer())
-        ending = yield from self.learn(self.subject(encoder), views)
-        lam = ending.values[LAM][0]
-        before, after = self.vitals(encoder, torch.zeros_like(lam), views), self.vitals(encoder, lam, views)
-        reason = alarm(before, after) or (ending.reason.rstrip(".") if any(ending.collapsed) else "")
-        if reason and self.name == AUTO:
-            head = self.anchored(features)
-            verdict = _adapted(PREVIEW, self.changed(features, head), without=reason)
-            return self.ended(PREVIEW, head, ending=ending, verdict=verdict)
+        ending = yield from self.learn(self.subject(encoder, width), views)
+        lam, reason = self.furthest(encoder, ending.values[LAM][0], views)
+        reason = reason or (ending.reason.rstrip(".") if any(ending.collapsed) else "")
         if reason:
             return self.ended(ZERO_SHOT, ending=ending, verdict=_kept_zero_shot(reason))
-        with torch.no_grad():
-            moved = encoder.at(lam).features(clean)
-        if self.name != AUTO:
-            asked_for = self.anchored(moved) if self.method.anchored else None
-            return self.ended(self.name, asked_for, lam=lam, ending=ending)
-        head = self.anchored(moved)
-        verdict = _adapted(WANTED, self.changed(features, head, moved))
-        return self.ended(WANTED, head, lam=lam, ending=ending, verdict=verdict)
+        return self.ended(self.name, lam=lam, ending=ending)
+
+    def furthest(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> tuple[Tensor, str]:
+        """The share of the way to λ on which two views of a picture agree most; and what is wrong there."""
+        before = self.vitals(encoder, torch.zeros_like(lam), views)
+        found = [(share * lam, self.vitals(encoder, share * lam, views)) for share in WAYS]
+        best, after = max(found, key=lambda one: one[1].agreement)
+        return best, alarm(before, after)
 
     def run_norms(self) -> Generator[Step, None, NormsResult]:
         views = yield from self.look(self.moving.activations(self.scene.squares.float() / 255))
-        subject = NormSubject(self.moving.tower, self.class_head(), logit_scale=self.class_scale())
+        head, scale = self.class_head(self.scene.text.shape[1])
+        subject = NormSubject(self.moving.tower, head, logit_scale=scale)
         ending = yield from self.learn(subject, views)
         tower = NormSubject(self.moving.tower, self.scene.text, logit_scale=self.scale)
         values = {name: value[0] for name, value in ending.values.items()}
@@ -234,30 +234,41 @@ class _Adaptation:
     def on_features(self) -> bool:
         return self.method.objective is not None and find_objective(self.method.objective).on_features
 
-    def class_head(self) -> Tensor:
+    def class_head(self, width: int) -> tuple[Tensor, float]:
         """What turns features into what the objective wants: class scores, or the features themselves."""
-        return torch.eye(self.scene.text.shape[1]) if self.on_features else self.scene.text
+        if self.on_features:
+            return torch.eye(width, device=self.scene.text.device), 1.0
+        return self.moving.words(self.scene.text, width)
 
-    def class_scale(self) -> float:
-        return 1.0 if self.on_features else self.scale
+    def subject(self, encoder: ComposedEncoder, width: int) -> ComposedSubject:
+        head, scale = self.class_head(width)
+        return ComposedSubject(encoder, head, logit_scale=scale, start=encoder.composer.initial()[None])
 
-    def subject(self, encoder: ComposedEncoder) -> ComposedSubject:
-        head = self.class_head().to(self.scene.text.device)
-        start = encoder.composer.initial()[None]
-        return ComposedSubject(encoder, head, logit_scale=self.class_scale(), start=start)
+    def said(self, features: Tensor) -> Tensor:
+        """What features (N D or wider) tell in the space of sentences."""
+        return F.normalize(features[:, : self.scene.text.shape[1]], dim=-1)
 
     def by_names(self, features: Tensor) -> Tensor:
-        return text_logits(features, self.scene.text, logit_scale=self.scale)
+        return text_logits(self.said(features), self.scene.text, logit_scale=self.scale)
 
     def zero_shot(self, activations: Tensor) -> Tensor:
         return self.by_names(self.moving.features(activations))
 
-    def anchored(self, features: Tensor) -> Probe:
-        return anchored(features, self.scene.text, logit_scale=self.scale)
+    def centres(self, features: Tensor) -> Probe:
+        return anchored(self.said(features), self.scene.text, logit_scale=self.scale)
 
-    def changed(self, features: Tensor, head: Probe, moved: Tensor | None = None) -> tuple[int, int]:
+    def fitted(self, features: Tensor) -> Probe:
+        """The method's head for these pictures."""
+        centres = self.centres(features)
+        if self.method.head == "anchored":
+            return centres
+        width = features.shape[1]
+        _, scale = self.moving.words(self.scene.text, width)
+        return balanced(features, centres.widened(width, factor=scale / self.scale), logit_scale=scale)
+
+    def changed(self, features: Tensor, head: Probe) -> tuple[int, int]:
         """How many of the pictures are answered otherwise than by zero-shot, and how many there are."""
-        answers = head.logits(features if moved is None else moved).argmax(dim=1)
+        answers = head.logits(features).argmax(dim=1)
         return int((answers != self.by_names(features).argmax(dim=1)).sum()), len(features)
 
     @torch.no_grad()
@@ -271,7 +282,9 @@ class _Adaptation:
         return vitals_of(logits(views.clean), logits(views.weak[0]), logits(views.strong[0]))
 
     def recipe(self, method: str, head: Probe | None = None, lam: Tensor | None = None) -> Recipe:
-        kind = "none" if head is None else "anchored"
+        kind = METHODS[method].head
+        usual = self.moving.usual if find_head(kind).sees is Sight.glimpsed else None
+        tensors = {} if head is None else {**head.tensors, **(usual.tensors if usual else {})}
         return Recipe(
             self.moving.coefficients(lam),
             model=self.scene.backbone.name,
@@ -281,7 +294,7 @@ class _Adaptation:
             method=method,
             config={**self.config.as_dict(), "head": kind},
             seed=self.seed,
-            head={} if head is None else dict(head.tensors),
+            head={name: _kept(name, tensor) for name, tensor in tensors.items()},
         )
 
     def ended(
@@ -304,16 +317,20 @@ class _Adaptation:
         )
 
 
+def _kept(name: str, tensor: Tensor) -> Tensor:
+    """A bias is short and may be large beside what it decides."""
+    return tensor if name == "bias" else tensor.half()
+
+
 def _kept_zero_shot(reason: str) -> Verdict:
     return Verdict(ZERO_SHOT, helped=False, sentence=f"Zero-shot was kept, because {reason}.")
 
 
-def _adapted(method: str, changed: tuple[int, int], *, without: str = "") -> Verdict:
+def _adapted(method: str, changed: int, of: int) -> Verdict:
     """What `auto` says of a result that it keeps."""
-    undone = f" Coefficients were learned and undone, because {without}." if without else ""
     return Verdict(
         method,
         helped=None,
-        sentence=f"Adapted to these pictures: {changed[0]} of {changed[1]} answers changed. Without labels "
-        f"nobody can measure whether that helps.{undone}",
+        sentence=f"Adapted to these pictures: {changed} of {of} answers changed. Without labels nobody can "
+        "measure whether that helps.",
     )

@@ -28,7 +28,7 @@ Hold = Callable[[Run], AbstractContextManager[object]]
 class Taught:
     """How far it has come. `kept` is there at the end."""
 
-    phase: str  # read, then a phase of the engine: look, preview, slope or learn; at last done
+    phase: str  # read, then a phase of the engine: look, preview or learn; at last done
     index: int = 0
     of: int = 1
     share: float = 0.0

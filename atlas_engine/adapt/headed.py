@@ -41,7 +41,7 @@ class HeadedSubject:
                 "the heads of the runs are of several kinds or sizes. Make all of one kind, from the same "
                 "evidence with other rows held out (`Evidence.without`)."
             )
-        self._encoder, self._heads, self._start = encoder, tuple(heads), start
+        self.encoder, self._heads, self._start = encoder, tuple(heads), start
 
     @property
     def learnables(self) -> Mapping[str, Learnable]:
@@ -58,7 +58,7 @@ class HeadedSubject:
 
     def at(self, values: Mapping[str, Tensor]) -> Forward:
         """The tower at θ(λ) and the heads at their tensors; the bank is read here, once."""
-        return _HeadedForward(self._encoder.at(values[LAM]), self._heads, _without_lam(values))
+        return _HeadedForward(self.encoder.at(values[LAM]), self._heads, _without_lam(values))
 
     def head(self, values: Mapping[str, Tensor], *, run: int = 0) -> Head:
         """One run's head at what was learned."""

@@ -73,8 +73,10 @@ def decide(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) -> Verdi
     if not bool(rows.any()):
         return _unheard(answers, labels)
     right = {method: int(_right(logits, labels)[rows].sum()) for method, logits in answers.items()}
-    surprise = {m: float(F.cross_entropy(logits[rows], labels[rows])) for m, logits in answers.items()}
-    learned = min((method for method in answers if method != ZERO_SHOT), key=lambda m: surprise[m])
+    learned = min(
+        (method for method in answers if method != ZERO_SHOT),
+        key=lambda method: float(F.cross_entropy(answers[method][rows], labels[rows])),
+    )
     count, before, after = int(rows.sum()), right[ZERO_SHOT], right[learned]
     held = f"of {count} images held out"
     if after < before or before == count:

@@ -16,15 +16,16 @@ from torch import Tensor
 
 from atlas_engine.objectives.entropy import entropies, marginal_entropy
 
-__all__ = ["Vitals", "alarm", "doubtful", "nothing_to_learn", "vitals_of"]
+__all__ = ["Vitals", "alarm", "doubtful", "nothing_to_learn", "reach", "vitals_of"]
 
 FEWER = 0.75  # classes in use, as a share of before, below which answers crowd
 SURER = 0.35  # growth of the mean confidence that no honest step brings
 UNSTEADY = 0.05  # fall of the agreement between views
 SAME = 1e-4  # distance below which two features are of the same picture
-VARIED = 0.75
-"""Classes in use, as a share of all, below which it is safer not to learn: what a few classes have in common
-cannot be told from what the domain does, and an objective that pays for diversity invents the others."""
+REACH, REACH_OF_ALL = 0.4, 1.6
+"""Pictures that the less used half of the classes has, as a share of an equal part, below which it is safer
+not to learn; of few classes more is asked, 1.6 in C. Where classes are missing, an objective that pays for
+using all of them invents them. On the sets of the bank nothing else told missing classes as well."""
 LEAST = 40
 """Pictures below which one odd picture decides too much: with 20, single sets of the bank, plain or damaged,
 lost more than all won on their mean; with 40 no longer."""
@@ -75,23 +76,32 @@ def nothing_to_learn(features: Tensor) -> str:
     return f"all {len(features)} pictures look the same to the model" if same else ""
 
 
-def doubtful(logits: Tensor) -> str:
-    """Why it is safer not to build on zero-shot answers (N C), to follow a `because`; empty where it is not.
+def doubtful(names: Tensor, centres: Tensor) -> str:
+    """Why it is safer to keep zero-shot, to follow a `because`; empty where it is not.
 
-    Measured by the mutual information of picture and answer, of which there can be ln C.
+    By the answers (N C) of the class names and of the class centres among the pictures (`heads.anchored`).
+    What the names know is the mutual information of picture and answer, of which there can be ln C.
     """
-    count, classes = logits.shape
+    count, classes = names.shape
     if count < LEAST:
         return f"{count} pictures are too few to learn from without labels ({LEAST} or more may do)"
-    told = float(marginal_entropy(logits) - entropies(logits).mean()) / math.log(classes)
+    told = float(marginal_entropy(names) - entropies(names).mean()) / math.log(classes)
     if told < INFORMED:
         return "the class names hardly tell these pictures apart, so there is nothing to build on"
-    if (in_use := _in_use(logits)) < VARIED * classes:
+    if reach(centres) < max(REACH, REACH_OF_ALL / classes):
+        few = int((centres.argmax(dim=1).bincount(minlength=classes) > 0).sum())
         return (
-            f"zero-shot's answers use {in_use:.1f} of the {classes} classes, and what so few share cannot be "
-            "told from what all pictures do"
+            f"the pictures seem to show only some of the {classes} classes ({few} are answered, and half of "
+            "all hardly ever), and what these share cannot be told from what all pictures do"
         )
     return ""
+
+
+def reach(logits: Tensor) -> float:
+    """How much the less used half of the classes is used, 1 for as much as the others; by answers (N C)."""
+    count, classes = logits.shape
+    used = logits.argmax(dim=1).bincount(minlength=classes).float().sort().values
+    return float(used[: max(1, classes // 2)].mean()) * classes / count
 
 
 def _in_use(logits: Tensor) -> float:

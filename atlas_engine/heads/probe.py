@@ -62,6 +62,10 @@ class Probe:
         """Rebuild it from what ``tensors`` gave."""
         return cls(**with_shapes(tensors, {"weight": tuple(text.shape), "bias": (len(text),)}))
 
+    def widened(self, width: int, *, factor: float) -> Probe:
+        """The same answers for features that are wider and, where this one looks, shorter by a factor."""
+        return Probe(factor * F.pad(self.weight, (0, width - self.weight.shape[1])), self.bias)
+
     @property
     def tensors(self) -> Mapping[str, Tensor]:
         """Weight and bias."""

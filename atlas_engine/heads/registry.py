@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
 from torch import Tensor
 
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.heads import anchored
+from atlas_engine.heads import anchored, balanced
 from atlas_engine.heads.base import Evidence, Head, ZeroShot
 from atlas_engine.heads.estimate import MakeHead, MakeHeads, one_by_one
 from atlas_engine.heads.lpp import LPP
 from atlas_engine.heads.probe import Probe
 from atlas_engine.heads.tip import Tip
 
-__all__ = ["HEADS", "WITHOUT_LABELS", "HeadRow", "find_head"]
+__all__ = ["HEADS", "WITHOUT_LABELS", "HeadRow", "Sight", "find_head"]
 
 
 class Rebuild(Protocol):
@@ -26,6 +27,14 @@ class Rebuild(Protocol):
     def __call__(self, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> Head:
         """The head, or a `RecipeError`."""
         ...
+
+
+class Sight(Enum):
+    """Which features a head wants: each has those before it as well."""
+
+    said = "what the tower says in the space of sentences"
+    seen = "what it saw before it put it into words"
+    glimpsed = "what it saw on the way there"
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,9 @@ class HeadRow:
     alone: MakeHead  # made on zero-shot features, ready to use
     folds: MakeHeads  # the same for many labellings, for `estimate`
     rebuild: Rebuild
-    wide: bool = False  # it wants features that also tell what was seen before it was put into words
-    deep: bool = False  # and what was seen on the way there
+    sees: Sight = Sight.said
+    views: int = 0  # random views of each picture that it is made from, beside the picture
+    refitted: bool = False  # after joint training it is fitted anew, on what the coefficients make of it
 
 
 _ROWS = (
@@ -82,7 +92,8 @@ _ROWS = (
         Probe.fitted,
         one_by_one(Probe.fitted),
         Probe.from_tensors,
-        wide=True,
+        sees=Sight.seen,
+        views=1,
     ),
     HeadRow(
         "text-probe",
@@ -91,22 +102,34 @@ _ROWS = (
         Probe.from_text,
         one_by_one(Probe.from_text),
         Probe.from_tensors,
-        wide=True,
-        deep=True,
+        sees=Sight.glimpsed,
+        views=1,
+        refitted=True,
     ),
 )
 
 HEADS = MappingProxyType({row.name: row for row in _ROWS})
 
-_ANCHORED = HeadRow(
-    "anchored",
-    "class centres found among pictures without labels",
-    anchored.from_evidence,
-    anchored.from_evidence,
-    one_by_one(anchored.from_evidence),
-    Probe.from_tensors,
+_WITHOUT_LABELS = (
+    HeadRow(
+        "anchored",
+        "class centres found among pictures without labels",
+        anchored.from_evidence,
+        anchored.from_evidence,
+        one_by_one(anchored.from_evidence),
+        Probe.from_tensors,
+    ),
+    HeadRow(
+        "balanced",
+        "sure answers that use every class, found among pictures without labels",
+        balanced.from_evidence,
+        balanced.from_evidence,
+        one_by_one(balanced.from_evidence),
+        Probe.from_tensors,
+        sees=Sight.glimpsed,
+    ),
 )
-WITHOUT_LABELS = MappingProxyType({_ANCHORED.name: _ANCHORED})
+WITHOUT_LABELS = MappingProxyType({row.name: row for row in _WITHOUT_LABELS})
 """Heads that recipes keep, but that no labelled evidence is needed for: not among those to choose from."""
 
 

@@ -35,7 +35,7 @@ from atlas_engine.data.augment import Augment
 from atlas_engine.ending import ended
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.heads.base import Evidence, text_logits
-from atlas_engine.heads.registry import HEADS
+from atlas_engine.heads.registry import HEADS, Sight
 from atlas_engine.result import AdaptResult, Estimate
 from atlas_engine.study.tasks import Problem, share_right, shown_shots, units
 
@@ -253,10 +253,14 @@ def _nothing(_: Solver) -> dict[str, Any]:
 
 _ROWS = (
     Method(ZERO_SHOT, _by_names, _nothing),
-    *(_head(name) for name, row in HEADS.items() if name != "none" and not row.wide),
+    *(_head(name) for name, row in HEADS.items() if name != "none" and row.sees is Sight.said),
     _tower("finetune", "standard"),
     _tower("lora", "lora"),
-    *(_mixed(name) for name, row in adapting.METHODS.items() if row.mixes or HEADS[row.head].wide),
+    *(
+        _mixed(name)
+        for name, row in adapting.METHODS.items()
+        if row.mixes or HEADS[row.head].sees is not Sight.said
+    ),
     _mixed(adapting.AUTO),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.nn.functional import normalize
 
@@ -9,7 +10,7 @@ from atlas_engine.adapt.loop import Request
 from atlas_engine.adapt.norms import NormSubject, norm_names
 from atlas_engine.adapt.subject import LAM, ComposedSubject
 from atlas_engine.adapt.test_time import TestTimeConfig, Unlabelled, Views, learn_unlabelled
-from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, vitals_of
+from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, reach, vitals_of
 from atlas_engine.objectives.trusted import UNTRUSTED, trusted_labels
 from atlas_engine.runtime import generator
 from tests.tiny import drain, tiny_clip, tiny_encoder, tiny_head, tiny_images
@@ -184,13 +185,23 @@ def test_pictures_that_tell_nothing_of_each_other_are_found_out():
 
 def test_answers_that_pictures_do_not_decide_are_not_built_on():
     sure = 50 * torch.eye(4).repeat(10, 1)
-    assert doubtful(sure) == ""
-    assert "hardly tell" in doubtful(0.01 * sure)
-    assert "hardly tell" in doubtful(sure[:1].expand(40, -1)), "one answer for all, however sure"
-    assert "39 pictures are too few" in doubtful(sure[:39])
+    assert doubtful(sure, sure) == ""
+    assert "hardly tell" in doubtful(0.01 * sure, sure)
+    same = sure[:1].expand(40, -1)
+    assert "hardly tell" in doubtful(same, same), "one answer for all, however sure"
+    assert "39 pictures are too few" in doubtful(sure[:39], sure[:39])
 
 
 def test_answers_of_few_of_the_classes_are_not_built_on():
     sure = 50 * torch.eye(4)
-    assert doubtful(sure.repeat(10, 1)) == ""
-    assert "use 2.0 of the 4 classes" in doubtful(sure[:2].repeat(20, 1))
+    every, some = sure.repeat(10, 1), sure[:2].repeat(20, 1)
+    assert doubtful(every, every) == ""
+    told = doubtful(every, some)
+    assert "only some of the 4 classes (2 are answered" in told
+
+
+def test_the_reach_of_answers_is_the_use_of_the_less_used_half():
+    assert reach(torch.eye(4).repeat(10, 1)) == 1.0
+    assert reach(torch.eye(4)[:2].repeat(20, 1)) == 0.0
+    uneven = torch.eye(4)[[0] * 17 + [1] * 17 + [2] * 4 + [3] * 2]
+    assert reach(uneven) == pytest.approx(3 * 4 / 40)

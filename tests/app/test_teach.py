@@ -28,7 +28,6 @@ def test_a_lesson_goes_through_reading_looking_a_preview_and_learning(states):
         "look",
         "preview",
         "look",
-        "slope",
         "learn",
         "done",
     ]
@@ -39,7 +38,7 @@ def test_a_lesson_goes_through_reading_looking_a_preview_and_learning(states):
 
 def test_the_preview_brings_a_comparison_of_the_samples_before_anything_is_learned(states, lesson):
     brought = [state for state in states if state.preview is not None]
-    assert [state.phase for state in brought] == ["preview", "slope"]
+    assert [state.phase for state in brought] == ["preview"]
     assert all(len(state.preview) == len(lesson.samples) and state.losses == () for state in brought)
 
 

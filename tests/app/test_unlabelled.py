@@ -51,9 +51,9 @@ def states(small, roll):
 def sure(monkeypatch):
     """A random model knows nothing, and `auto` would see that: let it be believed."""
     monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
-    monkeypatch.setattr("atlas_engine.adapt.vitals.VARIED", 0.0)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.REACH", 0.0)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.REACH_OF_ALL", 0.0)
     monkeypatch.setattr("atlas_engine.adapt.vitals.LEAST", 8)
-    monkeypatch.setattr(test_timing, "ENOUGH", 10)
 
 
 def phases(states):
@@ -90,12 +90,13 @@ def test_a_session_holds_the_photos_as_small_as_the_model_sees_them(small, state
 
 
 @pytest.mark.usefixtures("sure")
-def test_automatic_shows_a_first_guess_before_it_learns(small, roll):
+def test_automatic_is_done_after_one_look(small, roll):
     seen = list(adapt_roll(small, roll))
-    assert phases(seen) == ["read", "look", "preview", "look", "learn", "done"]
-    (brought,) = [state for state in seen if state.preview is not None]
-    assert len(brought.preview) == len(roll.photos)
-    assert seen[-1].kept.helped is None
+    assert phases(seen) == ["read", "look", "done"]
+    kept = seen[-1].kept
+    assert kept.helped is None
+    assert kept.recipe.method == "balanced"
+    assert len(kept.comparison) == len(roll.photos)
 
 
 def test_a_roll_back_keeps_zero_shot_and_is_shown_with_its_reason(small, roll):

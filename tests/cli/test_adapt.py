@@ -35,7 +35,6 @@ def test_a_folder_becomes_a_recipe_that_predict_takes(colours, tmp_path, capsys)
     assert [row["method"] for row in told["estimates"]] == [
         "zero-shot",
         "text-probe",
-        "slope+text-probe",
         "atlas+text-probe",
     ]
     assert told["sentence"]

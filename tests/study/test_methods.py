@@ -22,9 +22,10 @@ TRAINED = ("finetune", "lora")
 MIXING = (
     "linear-probe",
     "text-probe",
-    "slope+text-probe",
+    "slope",
     "atlas-iso",
     "atlas",
+    "slope+atlas",
     "atlas+tip",
     "atlas+lpp",
     "atlas+text-probe",
