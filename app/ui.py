@@ -57,9 +57,9 @@ def build(opened: Opened, engines: Engines | None = None, *, fixed: bool = False
             with gr.Tab(text.TAB_ASK, id="ask"):
                 ask_tab(engine, opening)
             with gr.Tab(forget_text.TAB, id="forget"):
-                forget_tab(engine, runs)
+                forgotten = forget_tab(engine, runs)
             with gr.Tab(model_text.TAB, id="model-tab"):
-                models_tab(page, engines, sides=[lesson, roll], fixed=fixed)
+                models_tab(page, engines, sides=[lesson, roll, forgotten], fixed=fixed)
         endpoints(engine, runs)
         forget_endpoint(engine, runs)
         inside_endpoints(engine)

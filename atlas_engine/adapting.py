@@ -179,10 +179,11 @@ class _Adaptation:
         views = yield from looking
         subject = self.subject(heads)
         ending = yield from self.learn(subject, views, labels)
-        lam, learned = ending.values[LAM], self.learned(subject, ending, looks, labels)
-        answers[WANTED] = self.answers(subject.encoder, lam, learned, looks[0], fold)
-        known[WANTED] = self.recipe(WANTED, learned[-1], lam[-1])
-        self.story.estimates = estimates_of(answers, self.labels, fold)
+        if ending.outcome is Outcome.finished:  # one that was stopped keeps what it has checked, at once
+            lam, learned = ending.values[LAM], self.learned(subject, ending, looks, labels)
+            answers[WANTED] = self.answers(subject.encoder, lam, learned, looks[0], fold)
+            known[WANTED] = self.recipe(WANTED, learned[-1], lam[-1])
+            self.story.estimates = estimates_of(answers, self.labels, fold)
         verdict = decide(answers, self.labels, fold)
         return self.ended(verdict.kept, known[verdict.kept], ending=ending, verdict=verdict)
 

@@ -20,6 +20,7 @@ from atlas_engine.data.support import Support
 from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.heads.registry import HEADS
 from atlas_engine.recipe import Recipe
+from atlas_engine.result import Outcome
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 
@@ -108,6 +109,19 @@ def test_auto_tells_a_preview_then_steps_then_what_it_kept(support, bank):
 def test_every_fold_is_learned_beside_the_run_of_all(support, bank):
     result = tiny_engine().few_shot(support, bank=bank, config=CONFIG).result()
     assert {len(step.losses) for step in result.history} == {CONFIG.folds + 1}
+
+
+def test_a_run_that_is_stopped_keeps_the_best_that_was_checked(support, bank):
+    run = tiny_engine().few_shot(support, bank=bank, config=CONFIG)
+    for step in run:
+        if step.phase == "learn" and step.index == 1:
+            run.cancel()
+    result = run.result()
+    assert result.outcome is Outcome.cancelled
+    assert len(result.history) == 2
+    assert [one.method for one in result.estimates] == ["zero-shot", "text-probe"]
+    assert result.verdict.kept in ("zero-shot", "text-probe")
+    assert result.recipe.method == result.verdict.kept
 
 
 def test_zero_shot_is_the_result_where_nothing_beats_it(support, bank):

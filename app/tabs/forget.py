@@ -28,7 +28,7 @@ from app.tabs.rows import GalleryItems
 from app.tabs.samples import samples_from_zip, samples_of
 from app.worked import load_forgotten
 
-__all__ = ["forget_tab"]
+__all__ = ["ForgetSide", "forget_tab"]
 
 PERCENT = 100
 FULL = PERCENT * STRENGTHS[-1]
@@ -47,7 +47,25 @@ class _Form:
     stop: gr.Button
 
 
-def forget_tab(engine: atlas.Atlas, runs: Runs) -> None:
+@dataclass(frozen=True)
+class ForgetSide:
+    """The right side: what came of it, and the visitor's own result behind it."""
+
+    kept: gr.State
+    outputs: list[Any]  # run, kept, slider, numbers, pictures
+    taken: list[Any]  # the recipe's file and its line
+
+    @property
+    def empty(self) -> Frame:
+        """The values for `outputs` without a result."""
+        return [_headline(None), None, *_slid(None)]
+
+    def then_panels(self, event: Any) -> None:  # noqa: ANN401 - Gradio's dependency
+        """Show what can be taken away after an event that may have brought a result."""
+        event.then(_to_take, [self.kept], self.taken, show_progress="hidden", **PRIVATE)
+
+
+def forget_tab(engine: atlas.Atlas, runs: Runs) -> ForgetSide:
     """Lay out the tab inside the current Blocks; it opens on the worked example."""
     opening = load_forgotten(engine)
     kept = gr.State(opening, time_to_live=LIMITS.keep_seconds)
@@ -75,18 +93,18 @@ def forget_tab(engine: atlas.Atlas, runs: Runs) -> None:
                 forget_text.RECIPE_DOWNLOAD, size="sm", visible=False, elem_id="forget-recipe"
             )
             lines = components.html_area(name="forget-lines")
-    shown = [form.alert, run, kept, slider, numbers, pictures, form.stop]
+    side = ForgetSide(kept, [run, kept, slider, numbers, pictures], [recipe, lines])
     begun = form.start.click(
         _forgetting(engine, runs),
         [kept, form.target, form.control, *form.settings],
-        shown,
+        [form.alert, *side.outputs, form.stop],
         show_progress="minimal",
         show_progress_on=run,
         scroll_to_output=True,
         **PRIVATE,
         **DEVICE,
     )
-    begun.then(_to_take, [kept], [recipe, lines], show_progress="hidden", **PRIVATE)
+    side.then_panels(begun)
     form.stop.click(stopping(runs), None, [form.stop], **QUICK)
     slider.change(_numbers, [kept, slider], numbers, **QUICK)
     slider.change(
@@ -99,6 +117,7 @@ def forget_tab(engine: atlas.Atlas, runs: Runs) -> None:
         **DEVICE,
     )
     example.click(_fill, None, [form.alert, form.target, form.control], **PRIVATE, queue=False)
+    return side
 
 
 def _form() -> _Form:

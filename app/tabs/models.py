@@ -16,20 +16,22 @@ from app import alerts, components
 from app import model_text as text
 from app.border import DEVICE, PRIVATE, QUICK, told, visitor
 from app.engines import Engines
+from app.handlers.forget import Unlearned
 from app.handlers.models import ModelFacts, as_row, choose, facts_of, offered
 from app.markup import heading, note
 from app.state import Kept
-from app.tabs.result import ResultSide, shown
+from app.tabs.forget import ForgetSide
+from app.tabs.result import ResultSide
 
 __all__ = ["models_tab"]
+
+Side = ResultSide | ForgetSide
 
 FETCH: dict[str, Any] = {"concurrency_id": "fetch", "concurrency_limit": 1}
 Frame = list[Any]  # one value for each of: alert, status, card, stop
 
 
-def models_tab(
-    page: gr.Blocks, engines: Engines, *, sides: Sequence[ResultSide] = (), fixed: bool = False
-) -> None:
+def models_tab(page: gr.Blocks, engines: Engines, *, sides: Sequence[Side] = (), fixed: bool = False) -> None:
     """Lay out the tab inside the current Blocks.
 
     `sides` show results: those of a former model go when another is chosen. `fixed` is for a host where
@@ -64,7 +66,8 @@ def models_tab(
     )
     stop.click(_stopped, None, [status, stop], cancels=[chosen], **QUICK)
     for side in sides:
-        side.then_panels(chosen.then(_renewing(engines), [side.kept], side.outputs, **PRIVATE, **DEVICE))
+        renewed = _renewing(engines, side.empty)
+        side.then_panels(chosen.then(renewed, [side.kept], side.outputs, **PRIVATE, **DEVICE))
     page.unload(_leaving(engines))
     _endpoints(engines)
 
@@ -84,17 +87,15 @@ def _choosing(engines: Engines) -> Callable[[gr.Request, str | None], Iterator[F
     return on_choose
 
 
-def _renewing(engines: Engines) -> Callable[[Kept | None], Frame]:
-    def on_model(kept: Kept | None) -> Frame:
+def _renewing(engines: Engines, empty: Frame) -> Callable[[Kept | Unlearned | None], Frame]:
+    def on_model(kept: Kept | Unlearned | None) -> Frame:
         """What was learned with another model goes, since this one cannot use it."""
-        if kept is None or _fits(kept, engines):
-            return [gr.skip()] * 4
-        return shown(None)[1:5]  # without the alert and the Stop button
+        return [gr.skip()] * len(empty) if kept is None or _fits(kept, engines) else empty
 
     return on_model
 
 
-def _fits(kept: Kept, engines: Engines) -> bool:
+def _fits(kept: Kept | Unlearned, engines: Engines) -> bool:
     try:
         engine = engines.of(visitor())
         kept.recipe.check(model_fingerprint=engine.fingerprint, bank_fingerprint=engine.bank.fingerprint)

@@ -58,6 +58,11 @@ class ResultSide:
         """What a frame gives values for, between those for the alert and for the Stop button."""
         return [self.run, self.tabs, self.compare, self.kept]
 
+    @property
+    def empty(self) -> Frame:
+        """The values for `outputs` without a result."""
+        return shown(None)[1:5]
+
     def then_panels(self, event: Any) -> None:  # noqa: ANN401 - Gradio's dependency
         """Show the other panels after an event that may have brought a result."""
         outputs = [*self.inside.outputs, *self.take.outputs]

@@ -14,7 +14,9 @@ from app.handlers.models import choose, facts_of, offered
 from app.handlers.takeaway import load_recipe, save_recipe
 from app.handlers.teach import teach
 from app.model import open_engine
+from app.tabs import models
 from app.ui import build, launch
+from app.worked import load_forgotten
 from atlas_engine import fetching
 from tests.standins import TASKS, stand_in
 
@@ -192,3 +194,14 @@ def test_two_clients_with_two_models_get_their_own_answers(address, engines, squ
     with pytest.raises(AppError, match="cannot be chosen on the page"):
         ann.predict(model="ViT-B-32@secret.pt", api_name="/choose")
     assert ann.predict(api_name="/models")["now"] == ONE
+
+
+def test_what_was_forgotten_with_another_model_goes_when_a_visitor_chooses(engines, monkeypatch):
+    list(choose(engines, "ann", ONE))
+    kept = load_forgotten(engines.first)
+    assert kept is not None
+    renewed = models._renewing(engines, ["gone"])
+    assert renewed(kept) != ["gone"], "the first model is still there"
+    monkeypatch.setattr(models, "visitor", lambda: "ann")
+    assert renewed(kept) == ["gone"]
+    assert renewed(None) != ["gone"]
