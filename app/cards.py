@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from html import escape
 
 from app import roll_text, text
-from app.examples import Example, LessonExample
+from app.examples import Example, LessonExample, RollExample
 from app.handlers.ask import Answer, Asked
 from app.limits import LIMITS
 from app.markup import example_button, example_row, file_address, guess_list
@@ -75,14 +75,12 @@ def lessons_html(lessons: Iterable[LessonExample]) -> str:
     return example_row(text.LESSONS_HEADING, buttons)
 
 
-def rolls_html(lessons: Iterable[LessonExample]) -> str:
-    """The same pictures as photos without labels, to be filled in."""
-    buttons = []
-    for place, one in enumerate(lessons):
-        label = roll_text.example_label(one.title, one.lesson.classes)
-        buttons.append(
-            example_button(place, one.title, [photo.path for photo in one.lesson.samples[:4]], label)
-        )
+def rolls_html(rolls: Iterable[RollExample]) -> str:
+    """Photos without labels, to be filled in."""
+    buttons = [
+        example_button(place, one.title, list(one.some), roll_text.example_label(one.title, one.classes))
+        for place, one in enumerate(rolls)
+    ]
     return example_row(roll_text.EXAMPLES_HEADING, buttons)
 
 

@@ -9,11 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from app import forget_text
+from app import forget_text, roll_text
 from app.handlers.lesson import Lesson, Row, Sample
 
-__all__ = ["EXAMPLES", "FOLDER", "FORGET", "LESSONS", "Example", "ForgetExample", "LessonExample"]
+__all__ = [
+    "EXAMPLES",
+    "FOLDER",
+    "FORGET",
+    "LESSONS",
+    "ROLLS",
+    "Example",
+    "ForgetExample",
+    "LessonExample",
+    "RollExample",
+]
 
+SHOWN = 4  # photos of a roll on its button
 FOLDER = Path(__file__).resolve().parent.parent / "assets" / "examples"
 
 
@@ -59,10 +70,36 @@ class LessonExample:
 
     @property
     def photos(self) -> tuple[Sample, ...]:
-        """All its pictures as photos without labels; the class of each is there to count afterwards."""
+        """All its pictures, each with its class."""
         lesson = self.lesson
         taught = tuple(Sample(path, row.name) for row in lesson.rows for path in row.paths)
         return (*taught, *lesson.samples)
+
+
+@dataclass(frozen=True)
+class RollExample:
+    """Photos without labels, and names for them; the class of each is there to count afterwards."""
+
+    title: str
+    photos: tuple[Sample, ...]
+    classes: tuple[str, ...]
+
+    @classmethod
+    def of_one(cls, lesson: LessonExample) -> RollExample:
+        """The pictures of a lesson under its own classes."""
+        return cls(lesson.title, lesson.photos, lesson.lesson.classes)
+
+    @classmethod
+    def of_several(cls, title: str, lessons: dict[str, LessonExample]) -> RollExample:
+        """The pictures of several lessons, each lesson under one name."""
+        photos = tuple(Sample(one.path, name) for name, lesson in lessons.items() for one in lesson.photos)
+        return cls(title, photos, tuple(lessons))
+
+    @property
+    def some(self) -> tuple[str, ...]:
+        """A few of the photos, from all over."""
+        step = len(self.photos) // SHOWN
+        return tuple(photo.path for photo in self.photos[step // 2 :: step][:SHOWN])
 
 
 @dataclass(frozen=True)
@@ -111,6 +148,10 @@ def _words(folder: Path) -> str:
 
 
 LESSONS = (LessonExample("Apples", "apples"), LessonExample("Melons", "melons"))
+ROLLS = (
+    RollExample.of_several(roll_text.EXAMPLE_TITLE, dict(zip(roll_text.EXAMPLE_NAMES, LESSONS, strict=True))),
+    *(RollExample.of_one(lesson) for lesson in LESSONS),
+)
 FORGET = ForgetExample(*LESSONS, names=forget_text.EXAMPLE_KEEPS)
 
 EXAMPLES = (

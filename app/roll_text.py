@@ -11,6 +11,7 @@ LEAD = (
 )
 
 EXAMPLES_HEADING = "Fill in an example"
+EXAMPLE_TITLE, EXAMPLE_NAMES = "Apples or melons", ("apple", "melon")
 PHOTOS_HEADING, NAMES_HEADING = "1. Your photos", "2. What they might show"
 PHOTOS_HELP = (
     "Forty or more, of all the things you name: with fewer photos, or if only some of the things show up, "

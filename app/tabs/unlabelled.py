@@ -14,7 +14,7 @@ import gradio as gr
 import atlas_engine as atlas
 from app import alerts, cards, components, roll_text, text
 from app.border import DEVICE, PRIVATE, QUICK, told
-from app.examples import LESSONS
+from app.examples import ROLLS
 from app.handlers.ask import split_classes
 from app.handlers.choices import OBJECTIVES, RollChoices, roll_from_query
 from app.handlers.unlabelled import Roll, adapt_roll
@@ -54,7 +54,7 @@ def unlabelled_tab(
     components.html_area(note(roll_text.LEAD), name="roll-lead")
     with gr.Row(elem_classes="at-columns"):
         with gr.Column(scale=4, min_width=320):
-            examples = components.example_row(cards.rolls_html(LESSONS), name="rolls")
+            examples = components.example_row(cards.rolls_html(ROLLS), name="rolls")
             form = _form()
         side = result_side(engine, bundled=bundled, prefix="roll-")
     outputs = [form.alert, *side.outputs, form.stop]
@@ -129,8 +129,8 @@ def _adapting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]
 
 
 def _fill(event: gr.EventData) -> Frame:
-    example = LESSONS[int(event.example)]
-    return [alerts.NOTHING, in_gallery(example.photos), ", ".join(example.lesson.classes)]
+    example = ROLLS[int(event.example)]
+    return [alerts.NOTHING, in_gallery(example.photos), ", ".join(example.classes)]
 
 
 def _from_link(request: gr.Request) -> Frame:

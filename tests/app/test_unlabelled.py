@@ -8,12 +8,13 @@ from itertools import groupby
 from urllib.parse import parse_qsl
 
 import pytest
+import torch
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 import atlas_engine as atlas
 from app import roll_text
-from app.examples import LESSONS
+from app.examples import LESSONS, ROLLS
 from app.handlers.choices import OBJECTIVES, Choices, RollChoices, from_query, roll_from_query, to_query
 from app.handlers.lesson import Sample
 from app.handlers.takeaway import command_lines, python_lines
@@ -188,3 +189,20 @@ def test_a_program_adapts_without_labels_and_compares_with_the_recipe(server, fo
         assert row["adapted"]["prob"] == pytest.approx(here["adapted"]["prob"], abs=1e-4)  # other batches
     with pytest.raises(AppError, match="no photo yet"):
         client.predict(photos=[], classes="red, blue", api_name="/adapt_unlabelled")
+
+
+def test_the_first_example_is_answered_better_and_the_others_keep_zero_shot(engine):
+    gains = []
+    for example in ROLLS:
+        *_, last = adapt_roll(engine, Roll(example.photos, example.classes))
+        kept = last.kept
+        truth = torch.tensor([example.classes.index(name) for name in kept.truth])
+        before, after = (
+            int((side.probs.argmax(dim=1) == truth).sum())
+            for side in (kept.comparison.zero_shot, kept.comparison.adapted)
+        )
+        gains.append((kept.recipe.method, after - before))
+    first, *others = gains
+    assert first[0] == "balanced"
+    assert first[1] >= 5
+    assert others == [("zero-shot", 0)] * len(others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app import roll_text, text
-from app.examples import LESSONS
+from app.examples import ROLLS
 from tests.browser.steps import panel, wait_for_pictures
 
 pytestmark = pytest.mark.browser
@@ -39,11 +39,24 @@ def test_an_example_fills_in_photos_and_names_and_a_link_opens_on_this_tab(visit
     page = visit(query="?word=otter&word=sea+lion", ready=("#roll-adapt",))
     assert page.get_by_role("tab", name=roll_text.TAB).get_attribute("aria-selected") == "true"
     page.wait_for_function(f"document.querySelector('{NAMES}').value === 'otter, sea lion'")
-    example = LESSONS[0]
-    label = roll_text.example_label(example.title, example.lesson.classes)
-    page.get_by_role("button", name=label).click()
+    example = ROLLS[0]
+    page.get_by_role("button", name=roll_text.example_label(example.title, example.classes)).click()
     page.locator("#roll .thumbnail-item").nth(len(example.photos) - 1).wait_for()
     page.wait_for_function(
         "([field, names]) => document.querySelector(field).value === names",
-        arg=[NAMES, ", ".join(example.lesson.classes)],
+        arg=[NAMES, ", ".join(example.classes)],
     )
+
+
+def test_the_first_example_is_adapted_to_and_counted(visit, artefacts):
+    page = visit()
+    panel(page, roll_text.TAB)
+    example = ROLLS[0]
+    page.get_by_role("button", name=roll_text.example_label(example.title, example.classes)).click()
+    page.locator("#roll .thumbnail-item").nth(len(example.photos) - 1).wait_for()
+    page.click("#roll-adapt")
+    page.locator("#roll-run .at-verdict").filter(has_text="answers changed").wait_for()
+    page.locator("#roll-compare .at-pair").nth(len(example.photos) - 1).wait_for()
+    wait_for_pictures(page)
+    assert page.locator("#roll-alert [role=alert]").count() == 0
+    page.screenshot(path=artefacts / "roll-example-1280.png", full_page=True)
