@@ -114,10 +114,12 @@ def forget(
             if step.seconds > most_seconds:
                 run.cancel()
         result = run.result()
+    stopped = result.outcome.value != "finished"
+    strengths = (STRENGTHS[0], STRENGTHS[-1]) if stopped else STRENGTHS  # who stops wants to be done
     curve: list[atlas.Forgotten] = []
-    for place, strength in enumerate(STRENGTHS):
-        share = RUN_SHARE + (1 - RUN_SHARE) * place / len(STRENGTHS)
-        measuring = replace(taught, phase="measure", index=place, of=len(STRENGTHS), share=share)
+    for place, strength in enumerate(strengths):
+        share = RUN_SHARE + (1 - RUN_SHARE) * place / len(strengths)
+        measuring = replace(taught, phase="measure", index=place, of=len(strengths), share=share)
         yield Unlearning(replace(measuring, seconds_left=None, estimates=()))
         curve += atlas.forgotten(engine, result.recipe, target.support, control.support, scales=(strength,))
     kept = Unlearned(
@@ -129,7 +131,7 @@ def forget(
         control.shown,
         keep=wish.keep,
         seconds=result.seconds,
-        stopped=result.outcome.value != "finished",
+        stopped=stopped,
     )
     yield Unlearning(replace(taught, phase="done", share=1.0, seconds_left=0.0), kept)
 
