@@ -14,6 +14,7 @@ from app.engines import Engines
 from app.examples import EXAMPLES, FOLDER
 from app.guard import RequestGuard
 from app.handlers.ask import ask
+from app.heaps import share_heaps
 from app.limits import LIMITS
 from app.model import Opened
 from app.state import Runs
@@ -74,6 +75,7 @@ def launch(page: gr.Blocks, *, host: str | None = None, port: int | None = None,
     Without a host, GRADIO_SERVER_NAME chooses, else 127.0.0.1; without a port, it is the first free one from
     GRADIO_SERVER_PORT, else from 7860. With `mcp` the endpoints are also tools, at /gradio_api/mcp/.
     """
+    share_heaps()
     page.queue(max_size=LIMITS.waiting, default_concurrency_limit=4, api_open=False)
     _, address, _ = page.launch(
         server_name=host, server_port=port, prevent_thread_lock=True, **_safely(mcp=mcp)

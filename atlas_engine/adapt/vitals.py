@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from atlas_engine.objectives.entropy import entropies, marginal_entropy
+from atlas_engine.entropies import entropies, marginal_entropy
 
 __all__ = ["Vitals", "alarm", "doubtful", "nothing_to_learn", "reach", "vitals_of"]
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from atlas_engine.entropies import entropies, marginal_entropy
 from atlas_engine.heads.base import Evidence
 from atlas_engine.heads.probe import Probe
-from atlas_engine.objectives.entropy import entropies, marginal_entropy
 
 __all__ = ["balanced", "from_evidence"]
 

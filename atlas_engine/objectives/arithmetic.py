@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from atlas_engine.entropies import entropies
 from atlas_engine.errors import ConfigError
 from atlas_engine.objectives.base import Batch, LogitsFn, weighted_mean
-from atlas_engine.objectives.entropy import entropies
 
 __all__ = ["Forgetting", "TaskCrossEntropy", "TaskEntropy", "own_logits"]
 

@@ -15,8 +15,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from atlas_engine.config import Settings, setting
+from atlas_engine.entropies import entropies
 from atlas_engine.objectives.base import Batch, LogitsFn, weighted_mean
-from atlas_engine.objectives.entropy import entropies
 
 __all__ = ["SAR"]
 

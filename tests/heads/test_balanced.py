@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import normalize
 
+from atlas_engine.entropies import entropies, marginal_entropy
 from atlas_engine.heads.balanced import STRENGTH, balanced
 from atlas_engine.heads.probe import Probe
-from atlas_engine.objectives.entropy import entropies, marginal_entropy
 from atlas_engine.runtime import generator
 
 SCALE = 20.0

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from atlas_engine.entropies import entropies
 from atlas_engine.errors import ConfigError
 from atlas_engine.objectives.arithmetic import Forgetting, TaskCrossEntropy, TaskEntropy, own_logits
 from atlas_engine.objectives.base import Batch
-from atlas_engine.objectives.entropy import entropies
 
 SIZES = (2, 3)
 LOGITS = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))

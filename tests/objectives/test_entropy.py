@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
+from atlas_engine.entropies import entropies, marginal_entropy
 from atlas_engine.objectives.base import Batch
-from atlas_engine.objectives.entropy import Entropy, entropies, marginal_entropy
+from atlas_engine.objectives.entropy import Entropy
 from atlas_engine.runtime import generator
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from atlas_engine.adapt.loop import LoopConfig
+from atlas_engine.entropies import entropies
 from atlas_engine.objectives.base import Batch
-from atlas_engine.objectives.entropy import entropies
 from atlas_engine.objectives.registry import OBJECTIVES
 from atlas_engine.objectives.sar import SAR
 
