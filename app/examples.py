@@ -147,12 +147,15 @@ def _words(folder: Path) -> str:
     return folder.name.replace("_", " ")
 
 
-LESSONS = (LessonExample("Apples", "apples"), LessonExample("Melons", "melons"))
+APPLES, MELONS = LessonExample("Apples", "apples"), LessonExample("Melons", "melons")
+LESSONS = (MELONS, APPLES)  # the page opens on the first
 ROLLS = (
-    RollExample.of_several(roll_text.EXAMPLE_TITLE, dict(zip(roll_text.EXAMPLE_NAMES, LESSONS, strict=True))),
+    RollExample.of_several(
+        roll_text.EXAMPLE_TITLE, dict(zip(roll_text.EXAMPLE_NAMES, (APPLES, MELONS), strict=True))
+    ),
     *(RollExample.of_one(lesson) for lesson in LESSONS),
 )
-FORGET = ForgetExample(*LESSONS, names=forget_text.EXAMPLE_KEEPS)
+FORGET = ForgetExample(APPLES, MELONS, names=forget_text.EXAMPLE_KEEPS)
 
 EXAMPLES = (
     Example(
