@@ -87,7 +87,7 @@ def _pictures(
         list(paths) or None,
         label=label,
         type="filepath",
-        file_types=["image"],
+        file_types=["image", ".heic", ".heif"],  # not every machine knows the last two for pictures
         sources=["upload", "webcam", "clipboard"],
         columns=columns,
         fit_columns=False,
@@ -125,9 +125,9 @@ def run_buttons(label: str, *, start: str, stop: str) -> tuple[gr.Button, gr.But
     return begin, end
 
 
-def html_area(value: str = "", *, name: str) -> gr.HTML:
-    """A place for our own HTML."""
-    return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=None)
+def html_area(value: str = "", *, name: str, render: bool = True) -> gr.HTML:
+    """A place for our own HTML; without `render` it is laid out later."""
+    return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=None, render=render)
 
 
 def example_row(value: str, *, name: str = "examples") -> gr.HTML:

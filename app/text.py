@@ -17,6 +17,11 @@ CLASSES_PLACEHOLDER = "otter, seal, walrus"
 ASK = "Ask"
 STOP = "Stop"
 
+OF_GRADIO = {  # its own words for a drop zone, by its own keys
+    "upload_text.drop_gallery": "Drop pictures",
+    "upload_text.click_to_upload": "click to choose",
+}
+
 LESSONS_HEADING = "Worked examples"
 EXAMPLES_HEADING = "Or try one of these"
 ANSWERS_HEADING = "Answers"
@@ -38,6 +43,13 @@ BROKEN = (
 )
 NO_ADDRESSES = "Pictures are not fetched from web addresses. Save the picture, then upload the file."
 TOO_LARGE = "The request is too large. Upload pictures as files, and send fewer class names."
+
+SIFTED = {  # of files that are not sent at all
+    "no_picture": "{name}: is not a picture. Choose JPEG, PNG or WEBP files.",
+    "other_ending": "{name}: cannot be taken here. Choose a file that ends in {ending}.",
+    "too_large": f"{{name}}: is larger than the {LIMITS.file_megabytes} MB that are taken. Save it smaller.",
+    "too_many": "{count} files were chosen, but at most {most} are taken here. Choose fewer.",
+}
 
 # ---- teach
 
@@ -71,7 +83,6 @@ RESULT_HEADING = "Result"
 JUMP = "Jump to the result of the example"
 TAB_COMPARE, TAB_INSIDE, TAB_TAKE = "Compare", "Look inside", "Take away"
 WAITING = "Press Adapt, and the result shows here."
-STOPPING = "Stopping …"
 STOPPED_NOTE = "Stopped before the end: this is the best so far."
 BROUGHT = "This recipe was brought along: whether it helps was not measured here."
 EXAMPLE_NOTE = "A worked example. Your own result will show here."

@@ -112,5 +112,6 @@ def _safely(*, mcp: bool) -> dict[str, Any]:
         "theme": theme(),
         "css_paths": [STYLE_SHEET],
         "js": script(),
+        "i18n": gr.I18n(en=text.OF_GRADIO),
         "_frontend": False,  # no second look at itself, at which Gradio gives up after 3 s on a busy machine
     }

@@ -22,7 +22,7 @@ from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept, Runs
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown, stopping
-from app.tabs.rows import ClassRows, GalleryItems, class_rows
+from app.tabs.rows import VALUES, ClassRows, GalleryItems, class_rows
 from app.tabs.samples import in_gallery, samples_from_zip, samples_of
 from app.worked import RECIPE, load_worked
 
@@ -157,7 +157,7 @@ def _from_link(request: gr.Request) -> Frame:
     """Class names and settings from the page's address, if it has any."""
     names, choices = from_query(request.query_params.multi_items())
     if not names:
-        return [gr.skip()] * (3 * LIMITS.rows + 2 + SETTINGS)
+        return [gr.skip()] * (VALUES + 1 + SETTINGS)
     rows = [Row(name, ()) for name in names]
     return [*ClassRows.fill(rows), None, choices.method, choices.steps, choices.lr, choices.seed]
 

@@ -23,6 +23,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--use-fake-device-for-media-stream",  # a camera that shows a green field
+    "--use-fake-ui-for-media-stream",
 ]
 
 
