@@ -17,6 +17,7 @@ from app.state import Kept
 
 __all__ = ["estimates_html", "loss_curve", "progress_html", "verdict_html"]
 
+ZERO_SHOT = "zero-shot"  # as the engine calls it
 CURVE_WIDTH, CURVE_HEIGHT = 260, 64  # pixels
 
 
@@ -39,11 +40,12 @@ def verdict_html(kept: Kept, *, remark: str = "") -> str:
     """The honest sentence, large, with what it rests on."""
     mood = {True: "helped", False: "same", None: "open"}[kept.helped]
     remarks = [remark, text.STOPPED_NOTE if kept.stopped else ""]
+    doubt = note(text.OVERLAP_NOTE) if kept.helped and _overlap(kept) else ""
     told = "".join(note(words) for words in remarks if words)
     curve = loss_curve(kept.losses) if len(kept.losses) > 1 else ""
     return (
         f"<section class='at-run'>{heading(text.RESULT_HEADING)}{told}"
-        f"<p class='at-verdict at-{mood}' role='status'>{escape(sentence(kept.sentence))}</p>"
+        f"<p class='at-verdict at-{mood}' role='status'>{escape(sentence(kept.sentence))}</p>{doubt}"
         f"<div class='at-facts'>{estimates_html(kept.estimates)}{curve}</div>"
         f"{note(text.took(kept.seconds, len(kept.samples)))}</section>"
     )
@@ -65,12 +67,19 @@ def loss_curve(losses: Sequence[float]) -> str:
         f"{CURVE_WIDTH * place / (len(losses) - 1):.1f},{4 + room * (high - loss) / (high - low):.1f}"
         for place, loss in enumerate(losses)
     )
-    told = f"{text.LOSS_LABEL}: {losses[0]:.2f} → {losses[-1]:.2f}"
+    told = text.loss_change(losses[0], losses[-1])
     return (
         f"<figure class='at-loss'><svg viewBox='0 0 {CURVE_WIDTH} {CURVE_HEIGHT}' role='img' "
         f"aria-label='{escape(told)}' preserveAspectRatio='none'><polyline points='{points}'/></svg>"
         f"<figcaption>{escape(told)}</figcaption></figure>"
     )
+
+
+def _overlap(kept: Kept) -> bool:
+    """Whether the bands of zero-shot and of what was kept have a part in common."""
+    found = {one.method: one for one in kept.estimates}
+    before, after = found.get(ZERO_SHOT), found.get(kept.recipe.method)
+    return before is not None and after is not None and after.low <= before.high
 
 
 def _estimate(one: atlas.Estimate) -> str:

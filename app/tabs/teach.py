@@ -23,7 +23,7 @@ from app.markup import heading, note
 from app.state import Kept, Runs
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown, stopping
 from app.tabs.rows import VALUES, ClassRows, GalleryItems, class_rows
-from app.tabs.samples import in_gallery, samples_from_zip, samples_of
+from app.tabs.samples import in_gallery, photos_from_zip, samples_of
 from app.worked import RECIPE, load_worked
 
 __all__ = ["teach_tab"]
@@ -83,7 +83,7 @@ def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool
     filled = [*form.rows.outputs, form.samples]
     side.then_panels(examples.click(_example(engine), None, [*filled, *outputs], **PRIVATE, **DEVICE))
     own.click(lambda: [*ClassRows.fill([]), None], None, filled, **QUICK)
-    sample_zip.upload(samples_from_zip, [sample_zip], [form.alert, form.samples], **PRIVATE)
+    sample_zip.upload(photos_from_zip, [sample_zip], [form.alert, form.samples], **PRIVATE)
     page.load(_from_link, None, [*filled, *form.settings], **QUICK)
     return side
 
@@ -101,9 +101,8 @@ def _form(lesson: Lesson) -> tuple[_Form, gr.UploadButton]:
     rows, _ = class_rows(lesson.rows, alert)
     components.html_area(heading(text.SAMPLES_HEADING) + note(text.SAMPLES_ZIP_HELP), name="samples-lead")
     samples = components.sample_zone(in_gallery(lesson.samples))
-    sample_zip = gr.UploadButton(
-        text.SAMPLES_FROM_ZIP, file_types=[".zip"], size="sm", elem_id="samples-zip", type="filepath"
-    )
+    with gr.Row(elem_classes="at-buttons"):
+        sample_zip = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name="samples")
     settings = _settings()
     adapt, stop = components.run_buttons(text.ADAPT, start="adapt", stop="stop-adapting")
     return _Form(rows, samples, settings, alert, adapt, stop), sample_zip

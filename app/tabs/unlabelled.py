@@ -23,7 +23,7 @@ from app.markup import heading, note
 from app.state import Kept, Runs
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, stopping
 from app.tabs.rows import GalleryItems
-from app.tabs.samples import in_gallery, samples_from_zip, samples_of
+from app.tabs.samples import in_gallery, photos_from_zip, samples_of
 
 __all__ = ["TAB_ID", "unlabelled_tab"]
 
@@ -60,7 +60,8 @@ def unlabelled_tab(
     outputs = [form.alert, *side.outputs, form.stop]
     shows: dict[str, Any] = {"show_progress_on": side.run, **PRIVATE, **DEVICE}
     run = _adapting(engine, runs)
-    for start in (form.adapt.click, form.names.submit):
+    filled = examples.click(_fill, None, [form.alert, form.photos, form.names], **PRIVATE, queue=False)
+    for start in (form.adapt.click, form.names.submit, filled.then):
         begun = start(
             run,
             [side.kept, *form.inputs],
@@ -75,8 +76,7 @@ def unlabelled_tab(
     side.then_panels(
         bring.upload(bringing(engine, most=LIMITS.samples), [bring, side.kept, form.photos], outputs, **shows)
     )
-    examples.click(_fill, None, [form.alert, form.photos, form.names], **PRIVATE, queue=False)
-    form.archive.upload(samples_from_zip, [form.archive], [form.alert, form.photos], **PRIVATE)
+    form.archive.upload(photos_from_zip, [form.archive], [form.alert, form.photos], **PRIVATE)
     page.load(_from_link, None, [tabs, form.names, *form.settings], **QUICK)
     return side
 
@@ -85,9 +85,8 @@ def _form() -> _Form:
     lead = heading(roll_text.PHOTOS_HEADING) + note(roll_text.PHOTOS_HELP)
     components.html_area(lead, name="roll-photos-lead")
     photos = components.roll_zone()
-    archive = gr.UploadButton(
-        roll_text.FROM_ZIP, file_types=[".zip"], size="sm", elem_id="roll-zip", type="filepath"
-    )
+    with gr.Row(elem_classes="at-buttons"):
+        archive = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name="roll")
     components.html_area(note(roll_text.ZIP_HELP), name="roll-zip-help")
     components.html_area(heading(roll_text.NAMES_HEADING), name="roll-names-lead")
     names = components.class_box(name="roll-names")

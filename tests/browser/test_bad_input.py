@@ -1,4 +1,4 @@
-"""What goes wrong in a visitor's hands: the page says a sentence with the file and the remedy, and stays whole."""
+"""What goes wrong in the hands of a visitor: the page tells the file and the remedy, and stays whole."""
 
 from __future__ import annotations
 
