@@ -80,4 +80,4 @@ def weights(millions: float) -> str:
 
 def donors(count: int, storage: str) -> str:
     """What a bank holds."""
-    return f"{count} vectors, {storage}"
+    return f"{count} vectors, stored as {storage}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 import atlas_engine as atlas
-from app import text
+from app import roll_text, text
 from app.alerts import sentence
 from app.handlers.teach import Taught
 from app.markup import heading, note
@@ -17,7 +17,7 @@ from app.state import Kept
 
 __all__ = ["estimates_html", "loss_curve", "progress_html", "verdict_html"]
 
-ZERO_SHOT = "zero-shot"  # as the engine calls it
+ZERO_SHOT, ASKED = "zero-shot", "was asked for"  # as the engine says it
 CURVE_WIDTH, CURVE_HEIGHT = 260, 64  # pixels
 
 
@@ -45,7 +45,7 @@ def verdict_html(kept: Kept, *, remark: str = "") -> str:
     curve = loss_curve(kept.losses) if len(kept.losses) > 1 else ""
     return (
         f"<section class='at-run'>{heading(text.RESULT_HEADING)}{told}"
-        f"<p class='at-verdict at-{mood}' role='status'>{escape(sentence(kept.sentence))}</p>{doubt}"
+        f"<p class='at-verdict at-{mood}' role='status'>{escape(_told(kept))}</p>{doubt}"
         f"<div class='at-facts'>{estimates_html(kept.estimates)}{curve}</div>"
         f"{note(text.took(kept.seconds, len(kept.samples)))}</section>"
     )
@@ -73,6 +73,13 @@ def loss_curve(losses: Sequence[float]) -> str:
         f"aria-label='{escape(told)}' preserveAspectRatio='none'><polyline points='{points}'/></svg>"
         f"<figcaption>{escape(told)}</figcaption></figure>"
     )
+
+
+def _told(kept: Kept) -> str:
+    """The engine's sentence, with the name that the page has for a method."""
+    method = kept.recipe.method
+    name = {**roll_text.METHOD_NAMES, **text.METHOD_NAMES}.get(method, method)
+    return sentence(kept.sentence.replace(f"{method} {ASKED}", f"“{name}” {ASKED}"))
 
 
 def _overlap(kept: Kept) -> bool:

@@ -104,7 +104,7 @@ METHOD_SHORT = {
     "text-probe": "A head alone",
     "atlas+text-probe": "Task vectors + head",
 }
-LOSS_LABEL = "Loss (lower is better)"
+LOSS_LABEL = "Loss, lower is better"
 CHANGED_NOTES = {"fixed": "Fixed", "broken": "Broken", "changed": "Changed", "same": "Same"}
 RIGHT, WRONG = "right", "wrong"
 
@@ -129,7 +129,10 @@ MAP_AS_TABLE = "The same numbers as a table"
 TURN_HEADING = "Turn a donor or a layer down, or up"
 TURN_HELP = "0 takes it out, 1 is as learned, 2 doubles it. The predictions follow when you let go."
 LAYER_LABEL, LAYER_SLIDER = "Layer", "Strength of that layer"
-DONOR, NO_LAYER = "Donor", "choose a layer"
+STRENGTH_HELP = "Of what is chosen beside."
+DONOR, NO_DONOR, NO_LAYER = "Donor", "choose a donor", "choose a layer"
+OTHER_LABEL, OTHER_SLIDER = "Another donor", "Strength of that donor"
+OTHER_HELP = "One that has no slider above."
 TURN_BACK = "Back to as learned"
 NO_SAMPLES_TO_TURN = "Add pictures to try it on and adapt again: then you see them change here."
 
@@ -148,6 +151,7 @@ SHELL_HEADING = "And from a terminal"
 SHARE_HEADING = "Share the settings"
 SHARE_HELP = "The link carries the class names and settings. Pictures stay with you."
 SHARE_LINK = "Link to this page with these settings"
+COPY, COPY_LINK, COPIED = "Copy", "Copy the link", "Copied"
 AGAIN_COMMENT = "or learn it again, from a folder with one sub-folder of the same pictures per class"
 STOPPED_COMMENT = "stopped early here: learned again it goes on to its end, and may answer otherwise"
 PREPARE_COMMENT = "fetched, and its bank built, the first time"
@@ -290,7 +294,7 @@ def loss_change(first: float, last: float) -> str:
     """What learning did to the loss, in as many digits as tell it.
 
     >>> loss_change(1, 0.5), loss_change(0.0123, 0.0004)
-    ('Loss (lower is better): 1.00 → 0.50', 'Loss (lower is better): 0.012 → 0.0004')
+    ('Loss, lower is better: 1.00 → 0.50', 'Loss, lower is better: 0.012 → 0.0004')
     """
     digits = ".2f" if max(abs(first), abs(last)) >= 0.1 else ".2g"
     return f"{LOSS_LABEL}: {first:{digits}} → {last:{digits}}"

@@ -16,7 +16,7 @@ from app.limits import LIMITS
 __all__ = ["STYLE_SHEET", "script", "theme"]
 
 STYLE_SHEET = Path(__file__).with_name("theme.css")
-SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("sift.js", "drop.js", "folder.js"))
+SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("sift.js", "drop.js", "folder.js", "copy.js"))
 
 _SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
@@ -34,6 +34,7 @@ def script() -> str:
     """Our scripts as the one function that Gradio calls when the page is there; with our words and limits."""
     told = {
         "words": text.SIFTED,
+        "copied": text.COPIED,
         "most": {
             "images": LIMITS.images,
             "samples": LIMITS.samples,

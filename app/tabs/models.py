@@ -121,7 +121,12 @@ def _facts(engines: Engines, session: str | None) -> ModelFacts:
 
 def _card(facts: ModelFacts) -> str:
     donors = text.donors(len(facts.donors), facts.storage) if facts.donors else text.NO_BANK
-    cells = (facts.name, text.weights(facts.millions), f"{facts.pixels} px", donors)
+    cells = (
+        text.OFFERED.get(facts.name, facts.name),
+        text.weights(facts.millions),
+        f"{facts.pixels} px",
+        donors,
+    )
     rows = "".join(
         f"<tr><th scope='row'>{escape(column)}</th><td>{escape(cell)}</td></tr>"
         for column, cell in zip(text.BANK_COLUMNS, cells, strict=True)

@@ -120,6 +120,12 @@ def test_a_gain_whose_band_overlaps_with_zero_shots_is_told_with_doubt(kept, low
     assert (text.OVERLAP_NOTE in words(run_cards.verdict_html(result))) == doubted
 
 
+def test_a_method_that_was_asked_for_has_the_name_that_the_page_has_for_it(kept):
+    said = words(run_cards.verdict_html(Kept(kept.recipe, f"{kept.recipe.method} was asked for; fine.")))
+    assert f"“{text.METHOD_NAMES[kept.recipe.method]}” was asked for" in said
+    assert kept.recipe.method not in said
+
+
 def test_nothing_from_a_visitor_becomes_markup(kept):
     classes = (EVIL, "seal")
     pair = atlas.Comparison(predictions(0.9, classes=classes), predictions(0.1, classes=classes))

@@ -70,6 +70,14 @@ def look_inside(page):
     slider.fill("0")
     slider.press("Tab")
     page.locator("#turned .at-pair").nth(1).wait_for()
+    page.click("#turn-back")
+    page.wait_for_function("!document.querySelector('#turned .at-pair')")
+    page.locator("#turn-other input").click()
+    page.get_by_role("option").nth(1).click()
+    slider = page.locator("#turn-other-strength input[type=number]")
+    slider.fill("0")
+    slider.press("Tab")
+    page.locator("#turned .at-pair").nth(1).wait_for()
 
 
 def take_away(page, folder):
@@ -84,6 +92,13 @@ def take_away(page, folder):
     page.locator("#weights:visible").wait_for()
     link = page.locator("#lines .at-link a").get_attribute("href")
     assert link.startswith("?class=blue&class=red")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for button, wanted in ((".at-copied .at-copy", "import atlas_engine"), (".at-link .at-copy", link)):
+        page.locator(f"#lines {button}").first.click()
+        page.locator("#lines").get_by_text(text.COPIED).first.wait_for()
+        page.wait_for_function(
+            "wanted => navigator.clipboard.readText().then((words) => words.includes(wanted))", arg=wanted
+        )
     upload(page, "#bring", recipe)
     page.get_by_text(text.BROUGHT).wait_for()
     (folder / "mine.safetensors").write_bytes(b"MZ" * 100)

@@ -1,4 +1,4 @@
-"""Photos without labels, adapted to in a real browser at both widths, and the link that carries their names."""
+"""Photos without labels, adapted to in a real browser at both widths, and the link with their names."""
 
 from __future__ import annotations
 
