@@ -16,7 +16,8 @@ from app.limits import LIMITS
 __all__ = ["STYLE_SHEET", "script", "theme"]
 
 STYLE_SHEET = Path(__file__).with_name("theme.css")
-SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("sift.js", "drop.js", "folder.js", "copy.js"))
+NAMES = ("sift.js", "drop.js", "folder.js", "copy.js", "seen.js")
+SCRIPTS = tuple(Path(__file__).with_name(name) for name in NAMES)
 
 _SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")

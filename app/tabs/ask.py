@@ -43,7 +43,6 @@ def ask_tab(engine: atlas.Atlas, opening: Asked) -> None:
         "outputs": [alert, status, answers, stop],
         "show_progress": "minimal",
         "show_progress_on": status,
-        "scroll_to_output": True,
         **PRIVATE,
         **DEVICE,
     }

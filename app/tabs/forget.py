@@ -44,7 +44,6 @@ class _Form:
     settings: list[Any]
     alert: gr.HTML
     start: gr.Button
-    stop: gr.Button
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,7 @@ def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
             example = components.example_row(forget_cards.example_html(FORGET), name="forget-examples")
             form = _form()
         with gr.Column(scale=7, min_width=320):
+            stop = components.stop_button(name="forget-stop")
             remark = forget_text.EXAMPLE_NOTE
             run = components.html_area(_headline(opening, remark=remark), name="forget-run")
             slider = gr.Slider(
@@ -99,15 +99,14 @@ def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
     begun = form.start.click(
         _forgetting(engine, runs),
         [kept, form.target, form.control, *form.settings],
-        [form.alert, *side.outputs, form.stop],
+        [form.alert, *side.outputs, stop],
         show_progress="minimal",
         show_progress_on=run,
-        scroll_to_output=True,
         **PRIVATE,
         **DEVICE,
     )
     side.then_panels(begun)
-    form.stop.click(stopping(runs), None, [form.stop], **QUICK)
+    stop.click(stopping(runs), None, [stop], **QUICK)
     slider.change(_numbers, [kept, slider], numbers, **QUICK)
     slider.change(
         lambda kept, strength: _pictures(engine, kept, strength),
@@ -141,11 +140,11 @@ def _form() -> _Form:
             elem_id="forget-keep",
         )
         seed = gr.Number(0, label=text.SEED_LABEL, info=text.SEED_HELP, precision=0, minimum=0)
-    start, stop = components.run_buttons(forget_text.START, start="forget-start", stop="forget-stop")
+    start = components.start_button(forget_text.START, name="forget-start")
     alert = components.html_area(name="forget-alert")
     for archive, pictures in ((target_zip, target), (control_zip, control)):
         archive.upload(samples_from_zip, [archive], [alert, pictures], **PRIVATE)
-    return _Form(target, control, [keep, seed], alert, start, stop)
+    return _Form(target, control, [keep, seed], alert, start)
 
 
 def _side(title: str, label: str, rows: tuple[Row, ...], *, name: str) -> tuple[gr.Gallery, gr.UploadButton]:

@@ -40,7 +40,6 @@ class _Form:
     settings: list[Any]
     alert: gr.HTML
     adapt: gr.Button
-    stop: gr.Button
 
     @property
     def inputs(self) -> list[Any]:
@@ -57,7 +56,7 @@ def unlabelled_tab(
             examples = components.example_row(cards.rolls_html(ROLLS), name="rolls")
             form = _form()
         side = result_side(engine, bundled=bundled, prefix="roll-")
-    outputs = [form.alert, *side.outputs, form.stop]
+    outputs = [form.alert, *side.outputs, side.stop]
     shows: dict[str, Any] = {"show_progress_on": side.run, **PRIVATE, **DEVICE}
     run = _adapting(engine, runs)
     filled = examples.click(_fill, None, [form.alert, form.photos, form.names], **PRIVATE, queue=False)
@@ -67,11 +66,10 @@ def unlabelled_tab(
             [side.kept, *form.inputs],
             outputs,
             show_progress="minimal",
-            scroll_to_output=True,
             **shows,
         )
         side.then_panels(begun)
-    form.stop.click(stopping(runs), None, [form.stop], **QUICK)
+    side.stop.click(stopping(runs), None, [side.stop], **QUICK)
     bring = side.take.bring
     side.then_panels(
         bring.upload(bringing(engine, most=LIMITS.samples), [bring, side.kept, form.photos], outputs, **shows)
@@ -91,9 +89,9 @@ def _form() -> _Form:
     components.html_area(heading(roll_text.NAMES_HEADING), name="roll-names-lead")
     names = components.class_box(name="roll-names")
     settings = _settings()
-    adapt, stop = components.run_buttons(text.ADAPT, start="roll-adapt", stop="roll-stop")
+    adapt = components.start_button(text.ADAPT, name="roll-adapt")
     alert = components.html_area(name="roll-alert")
-    return _Form(photos, archive, names, settings, alert, adapt, stop)
+    return _Form(photos, archive, names, settings, alert, adapt)
 
 
 def _settings() -> list[Any]:

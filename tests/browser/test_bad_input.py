@@ -14,7 +14,16 @@ from app.examples import FOLDER, LESSONS
 from app.limits import LIMITS
 from app.worked import RECIPE
 from tests.app.test_bad_input import ELF, HEIC, SVG, gif, vast_png
-from tests.browser.steps import NAME, ask_about, panel, start_own, upload, wait_for_answers, wait_for_names
+from tests.browser.steps import (
+    NAME,
+    ask_about,
+    panel,
+    start_own,
+    upload,
+    wait_for_answers,
+    wait_for_names,
+    wait_until_in_sight,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -150,5 +159,6 @@ def test_a_class_name_of_five_hundred_letters_is_refused_with_the_bound(visit, c
     page.fill(NAME.format(1), "x" * 500)
     page.click("#adapt")
     told(page, "500")
+    wait_until_in_sight(page, "#teach-alert [role=alert]")  # though the button is far below
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert thumbnails(page, "#pictures-1") == 3

@@ -17,6 +17,7 @@ from tests.browser.steps import (
     wait_for_names,
     wait_for_pictures,
     wait_for_result,
+    wait_until_in_sight,
 )
 
 pytestmark = pytest.mark.browser
@@ -43,6 +44,7 @@ def test_the_way_from_own_pictures_over_the_sliders_to_a_recipe_and_back(
     keep("1-lesson")
     page.click("#adapt")
     page.locator("#run [role=progressbar]").wait_for()
+    wait_until_in_sight(page, "#run", "#stop-adapting")
     keep("2-learning")
     wait_for_result(page, 2)
     wait_for_pictures(page)
