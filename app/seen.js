@@ -1,8 +1,10 @@
-// What has just happened is brought into sight: a run that begins, or a sentence that refuses something. The button that
-// was pressed may be far away from both.
+// What has just happened is brought into sight: a run that begins or waits for its turn, or a sentence that refuses
+// something. The button that was pressed may be far away from both.
 () => {
   // A stop button is there while its run is, and only then.
   const RUNS = { "stop-adapting": "run", "roll-stop-adapting": "roll-run", "forget-stop": "forget-run", stop: "status" };
+  const STARTS = { adapt: "run", "roll-adapt": "roll-run", "forget-start": "forget-run", ask: "status" };
+  const SOON = 500; // milliseconds: a refusal is there by then
   const going = new Set();
   const bring = (part, block) => {
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -25,6 +27,15 @@
     const { top, bottom } = alert.getBoundingClientRect();
     if (alert.offsetParent !== null && (bottom < 0 || top > innerHeight)) bring(alert, "center");
   };
+  document.addEventListener("click", (event) => {
+    const run = STARTS[event.target.closest?.(".at-start")?.id];
+    if (!run) return;
+    setTimeout(() => {
+      const alert = [...document.querySelectorAll(".at-refusal")].find((one) => one.offsetParent !== null);
+      const part = document.getElementById(run);
+      alert ? refuse(alert) : begin(part, part);
+    }, SOON);
+  });
   new MutationObserver((changes) => {
     look();
     const alert = changes.flatMap((change) => [...change.addedNodes]).map(refusal).find((one) => one);
