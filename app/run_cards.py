@@ -46,17 +46,22 @@ def verdict_html(kept: Kept, *, remark: str = "") -> str:
     return (
         f"<section class='at-run'>{heading(text.RESULT_HEADING)}{told}"
         f"<p class='at-verdict at-{mood}' role='status'>{escape(_told(kept))}</p>{doubt}"
-        f"<div class='at-facts'>{estimates_html(kept.estimates)}{curve}</div>"
+        f"<div class='at-facts'>{estimates_html(kept.estimates, explained=_explained())}{curve}</div>"
         f"{note(text.took(kept.seconds, len(kept.samples)))}</section>"
     )
 
 
-def estimates_html(estimates: Sequence[atlas.Estimate]) -> str:
-    """Estimated accuracies: a dot on a band from low to high, and the numbers."""
+def estimates_html(estimates: Sequence[atlas.Estimate], *, explained: str = "") -> str:
+    """Estimated accuracies: a dot on a band from low to high, and the numbers; then what they mean."""
     if not estimates:
         return ""
     rows = "".join(_estimate(one) for one in estimates)
-    return f"<div class='at-estimates'><ul>{rows}</ul>{note(text.HELD_OUT_NOTE)}</div>"
+    return f"<div class='at-estimates'><ul>{rows}</ul>{explained}</div>"
+
+
+def _explained() -> str:
+    summary = f"<summary>{escape(text.HELD_OUT_QUESTION)}</summary>"
+    return f"<details>{summary}{note(text.HELD_OUT_NOTE)}</details>"
 
 
 def loss_curve(losses: Sequence[float]) -> str:

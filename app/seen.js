@@ -1,23 +1,25 @@
 // What has just happened is brought into sight: a run that begins or waits for its turn, or a sentence that refuses
-// something. The button that was pressed may be far away from both.
+// something. The button that was pressed may be far away from both. It is brought at once, since a slow way there
+// would cross the next one.
 () => {
-  // A stop button is there while its run is, and only then.
-  const RUNS = { "stop-adapting": "run", "roll-stop-adapting": "roll-run", "forget-stop": "forget-run", stop: "status" };
-  const STARTS = { adapt: "run", "roll-adapt": "roll-run", "forget-start": "forget-run", ask: "status" };
+  // By its start button: where a run is seen, and the stop button that is there while the run is, and only then.
+  const RUNS = {
+    adapt: ["run", "stop-adapting"],
+    "roll-adapt": ["roll-run", "roll-stop-adapting"],
+    "forget-start": ["forget-run", "forget-stop"],
+    ask: ["status", "stop"],
+  };
   const SOON = 500; // milliseconds: a refusal is there by then
   const going = new Set();
-  const bring = (part, block) => {
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    part.scrollIntoView({ block, behavior: still ? "auto" : "smooth" });
+  const begin = (part) => {
+    const { top } = part.getBoundingClientRect();
+    if (top < 0 || top > innerHeight / 2) part.scrollIntoView({ block: "start" });
   };
-  const begin = (button, run) => {
-    const top = Math.min(button.getBoundingClientRect().top, run.getBoundingClientRect().top);
-    if (top < 0 || top > innerHeight / 2) bring(top === run.getBoundingClientRect().top ? run : button, "start");
-  };
+  const upper = (one, other) => (one.getBoundingClientRect().top < other.getBoundingClientRect().top ? one : other);
   const look = () => {
-    for (const [stop, run] of Object.entries(RUNS)) {
+    for (const [run, stop] of Object.values(RUNS)) {
       const button = document.getElementById(stop);
-      if (button && !going.has(stop)) begin(button, document.getElementById(run));
+      if (button && !going.has(stop)) begin(upper(button, document.getElementById(run)));
       button ? going.add(stop) : going.delete(stop);
     }
   };
@@ -25,15 +27,15 @@
     node instanceof Element ? (node.matches(".at-refusal") ? node : node.querySelector(".at-refusal")) : null;
   const refuse = (alert) => {
     const { top, bottom } = alert.getBoundingClientRect();
-    if (alert.offsetParent !== null && (bottom < 0 || top > innerHeight)) bring(alert, "center");
+    if (alert.offsetParent !== null && (bottom < 0 || top > innerHeight)) alert.scrollIntoView({ block: "center" });
   };
   document.addEventListener("click", (event) => {
-    const run = STARTS[event.target.closest?.(".at-start")?.id];
+    const [run, stop] = RUNS[event.target.closest?.(".at-start")?.id] ?? [];
     if (!run) return;
     setTimeout(() => {
+      if (going.has(stop)) return;
       const alert = [...document.querySelectorAll(".at-refusal")].find((one) => one.offsetParent !== null);
-      const part = document.getElementById(run);
-      alert ? refuse(alert) : begin(part, part);
+      alert ? refuse(alert) : begin(document.getElementById(run));
     }, SOON);
   });
   new MutationObserver((changes) => {

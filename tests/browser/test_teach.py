@@ -44,7 +44,6 @@ def test_the_way_from_own_pictures_over_the_sliders_to_a_recipe_and_back(
     keep("1-lesson")
     page.click("#adapt")
     page.locator("#run [role=progressbar]").wait_for()
-    wait_until_in_sight(page, "#run", "#stop-adapting")
     keep("2-learning")
     wait_for_result(page, 2)
     wait_for_pictures(page)
@@ -123,8 +122,9 @@ def test_a_zip_fills_the_rows_and_another_the_samples_and_rows_come_and_go(visit
     wait_for_names(page, ["red", ""])
 
 
-def test_what_cannot_be_learned_gets_a_sentence_and_a_long_run_is_stopped(visit, colours, tmp_path):
-    page = visit()
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_cannot_be_learned_gets_a_sentence_and_a_long_run_is_stopped(visit, colours, tmp_path, width):
+    page = visit(width=width)
     page.on("dialog", lambda dialog: pytest.fail("a class name was run"))
     start_own(page, colours, steps=LIMITS.steps, method="atlas+text-probe")
     page.fill(NAME.format(2), "red")
@@ -139,6 +139,7 @@ def test_what_cannot_be_learned_gets_a_sentence_and_a_long_run_is_stopped(visit,
     page.click("#adapt")
     page.get_by_role("alert").filter(has_text="words.jpg").wait_for()
     page.get_by_text("Learning: step").wait_for()
+    wait_until_in_sight(page, "#run", "#stop-adapting")  # though the button is far below
     page.click("#stop-adapting")
     wait_for_result(page, 2)
     assert text.STOPPED_NOTE in page.locator("#run").inner_text()
