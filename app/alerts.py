@@ -18,7 +18,7 @@ NOTHING = ""
 
 def alert_html(message: str) -> str:
     """One sentence that needs the visitor's attention."""
-    return f"<div class='at-alert' role='alert'><p>{escape(sentence(message))}</p></div>"
+    return f"<div class='at-alert at-refusal' role='alert'><p>{escape(sentence(message))}</p></div>"
 
 
 def left_out_html(sentences: Sequence[str]) -> str:

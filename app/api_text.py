@@ -1,6 +1,36 @@
-"""What programs read of the endpoints that look inside a recipe. Knows nothing else."""
+"""What programs read of the endpoints; roll, model and forget texts have their own. Knows nothing else."""
 
 from __future__ import annotations
+
+ZIP = "A zip with one folder of pictures per class"
+SAMPLES = "Pictures to try it on"
+RECIPE = "A recipe file"
+RESULT = "Result"
+ADAPT = (
+    "Adapt to the classes of a zip. Streams {phase, share, seconds_left}, then returns the result and the "
+    "recipe's file. The result is "
+    '{"verdict", "helped", "kept", "estimates": [{"method", "accuracy", "low", "high", "images"}], '
+    '"seconds", "stopped", '
+    '"rows": [{"image", "truth", "zero_shot": {"label", "prob"}, "adapted": {"label", "prob"}}], '
+    '"left_out": [sentence]}.'
+)
+STOP = (
+    "End the run that this client has under way, which then returns the best so far. "
+    'Returns {"stopped"}: whether there was one.'
+)
+STOPPED = "Whether there was a run"
+COMPARE = (
+    "Pictures by zero-shot and by a recipe. Returns "
+    '{"rows": [{"image", "truth", "zero_shot": {"label", "prob"}, "adapted": {"label", "prob"}}], '
+    '"left_out": [sentence]}.'
+)
+IMAGES = "Pictures"
+CLASSES = "Class names"
+ROWS = "Answers"
+PREDICT = (
+    "Rank class names for each picture. `classes` is one text, separated by commas or line ends. Returns "
+    '{"rows": [{"image", "label", "prob", "top": [{"label", "prob"}]}], "left_out": [sentence]}.'
+)
 
 TASKS = "Strength of donors, as {name: factor}"
 LAYERS = "Strength of layers, as {number: factor}"

@@ -1,12 +1,13 @@
 """Two models side by side, picture by picture, as HTML. Pure; everything from outside is escaped.
 
-The pictures that have another answer come first: fixed, broken, changed, then the rest. A word says which, so
-that nothing depends on colour.
+The pictures that have another answer come first: fixed, broken, changed, then the rest, closed where there
+are many. A word says which, so that nothing depends on colour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 
 import atlas_engine as atlas
@@ -14,12 +15,14 @@ from app import text
 from app.handlers.lesson import Shown
 from app.markup import as_table, file_address, guess_list, note
 from atlas_engine.views.comparison import changes, confusion_grid
-from atlas_engine.views.figures import PHONE, heat_map
+from atlas_engine.views.figures import PHONE, Grid, heat_map
 
 __all__ = ["compare_html", "pairs_html"]
 
 TOP = 3
-CONFUSION_WIDTH = 560  # pixels
+AT_FIRST = 12  # pictures in sight, besides those that have another answer now
+FEW = 5  # classes whose two maps fit beside each other
+CONFUSION_WIDTH, CONFUSION_WIDTH_OF_FEW = 560, 370  # pixels
 
 
 def compare_html(comparison: atlas.Comparison | None, samples: Sequence[Shown], *, remark: str = "") -> str:
@@ -43,10 +46,21 @@ def pairs_html(
     what = {change.index: change.what for change in changes(comparison, truth)}
     order = [*what, *(index for index in range(len(comparison)) if index not in what)]
     before, after = comparison.zero_shot.top(top), comparison.adapted.top(top)
-    cards = "".join(
+    cards = [
         _pair(samples[i], what.get(i, "same"), (names[0], before[i]), (names[1], after[i])) for i in order
-    )
-    return f"<div class='at-pairs'>{cards}</div>"
+    ]
+    first = max(len(what), AT_FIRST)
+    return _grid(cards[:first]) + _closed(cards[first:])
+
+
+def _grid(cards: Sequence[str]) -> str:
+    return f"<div class='at-pairs'>{''.join(cards)}</div>"
+
+
+def _closed(cards: Sequence[str]) -> str:
+    """Cards that are not worth a look at first."""
+    summary = f"<summary>{escape(text.more_the_same(len(cards)))}</summary>"
+    return f"<details>{summary}{_grid(cards)}</details>" if cards else ""
 
 
 def _pair(sample: Shown, what: str, *sides: tuple[str, Sequence[tuple[str, float]]]) -> str:
@@ -85,9 +99,19 @@ def _summaries(comparison: atlas.Comparison, truth: Sequence[str | None]) -> tup
 
 
 def _confusion(comparison: atlas.Comparison, truth: Sequence[str | None]) -> str:
-    grid = confusion_grid(truth, comparison.adapted)
+    """Both sides beside each other, in the same colours."""
+    sides = {text.ZERO_SHOT: comparison.zero_shot, text.ADAPTED: comparison.adapted}
+    grids = [
+        replace(confusion_grid(truth, side), title=text.confusion_title(name)) for name, side in sides.items()
+    ]
+    reach = max(grid.reach for grid in grids)
+    width = CONFUSION_WIDTH if len(comparison.adapted.classes) > FEW else CONFUSION_WIDTH_OF_FEW
+    drawn = (_drawn(replace(grid, limit=reach), width) for grid in grids)
+    return f"<section class='at-figure at-confusion'>{''.join(drawn)}</section>"
+
+
+def _drawn(grid: Grid, width: int) -> str:
     return (
-        "<section class='at-figure'>"
-        f"<div class='at-desk'>{heat_map(grid, width=CONFUSION_WIDTH)}</div>"
-        f"<div class='at-phone'>{heat_map(grid, width=PHONE)}</div>{as_table(grid)}</section>"
+        f"<div><div class='at-desk'>{heat_map(grid, width=width)}</div>"
+        f"<div class='at-phone'>{heat_map(grid, width=PHONE)}</div>{as_table(grid)}</div>"
     )

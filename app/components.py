@@ -20,6 +20,8 @@ __all__ = [
     "roll_zone",
     "run_buttons",
     "sample_zone",
+    "start_button",
+    "stop_button",
 ]
 
 # One listener on the frame: its inside is replaced as the value changes.
@@ -87,7 +89,7 @@ def _pictures(
         list(paths) or None,
         label=label,
         type="filepath",
-        file_types=["image"],
+        file_types=["image", ".heic", ".heif"],  # not every machine knows the last two for pictures
         sources=["upload", "webcam", "clipboard"],
         columns=columns,
         fit_columns=False,
@@ -120,14 +122,22 @@ def ask_buttons() -> tuple[gr.Button, gr.Button]:
 def run_buttons(label: str, *, start: str, stop: str) -> tuple[gr.Button, gr.Button]:
     """A button that starts, and one that stops, which shows only while there is something to stop."""
     with gr.Row(elem_classes="at-buttons"):
-        begin = gr.Button(label, variant="primary", elem_id=start, elem_classes="at-start")
-        end = gr.Button(text.STOP, variant="secondary", visible=False, elem_id=stop)
-    return begin, end
+        return start_button(label, name=start), stop_button(name=stop)
 
 
-def html_area(value: str = "", *, name: str) -> gr.HTML:
-    """A place for our own HTML."""
-    return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=None)
+def start_button(label: str, *, name: str) -> gr.Button:
+    """The button that a tab is for."""
+    return gr.Button(label, variant="primary", elem_id=name, elem_classes="at-start")
+
+
+def stop_button(*, name: str) -> gr.Button:
+    """The button that ends a run; it stands where the run is seen."""
+    return gr.Button(text.STOP, variant="secondary", size="sm", visible=False, elem_id=name)
+
+
+def html_area(value: str = "", *, name: str, render: bool = True) -> gr.HTML:
+    """A place for our own HTML; without `render` it is laid out later."""
+    return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=None, render=render)
 
 
 def example_row(value: str, *, name: str = "examples") -> gr.HTML:

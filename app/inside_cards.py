@@ -41,15 +41,27 @@ def bank_html(donors: Sequence[Donor], alike: Grid) -> str:
 def code_html(title: str, lines: str) -> str:
     """Lines to copy."""
     return (
-        f"{heading(title, level=3)}<pre class='at-code' tabindex='0' role='region' "
-        f"aria-label='{escape(title)}'><code>{escape(lines)}</code></pre>"
+        f"<div class='at-copied'>{heading(title, level=3)}{_copies('code', text.COPY, about=title)}"
+        f"<pre class='at-code' tabindex='0' role='region' aria-label='{escape(title)}'>"
+        f"<code>{escape(lines)}</code></pre></div>"
     )
 
 
 def share_html(query: str) -> str:
     """The link that carries the settings."""
     link = f"<a href='{escape(query)}' target='_blank' rel='noopener'>{escape(text.SHARE_LINK)}</a>"
-    return f"{heading(text.SHARE_HEADING, level=3)}{note(text.SHARE_HELP)}<p class='at-link'>{link}</p>"
+    copy = _copies("a", text.COPY_LINK, about=text.SHARE_HEADING)
+    lead = heading(text.SHARE_HEADING, level=3) + note(text.SHARE_HELP)
+    return f"{lead}<p class='at-link'>{link} {copy}</p>"
+
+
+def _copies(source: str, label: str, *, about: str) -> str:
+    """A button that copies the part of its parent that is a `source`."""
+    told = f"{label}: {about}"
+    return (
+        f"<button type='button' class='at-copy' data-copies='{source}' aria-label='{escape(told)}'>"
+        f"{escape(label)}</button>"
+    )
 
 
 def _donor(one: Donor) -> str:

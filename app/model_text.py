@@ -11,7 +11,6 @@ HELP = (
     "ViT-B-16/laion2b_s34b_b88k."
 )
 CHOOSE = "Use this model"
-STOP = "Stop"
 NOW_HEADING = "Answering you now"
 BANK_COLUMNS = ("Model", "Image weights", "Picture size", "Bank of task vectors")
 NO_BANK = "none on this machine: Ask works, Teach it needs one"
@@ -70,7 +69,7 @@ def not_here(name: str) -> str:
 
 def still(name: str, sentence: str) -> str:
     """A refusal, and who goes on answering."""
-    return f"{sentence} {name} goes on answering you."
+    return f"{sentence} The model {name} goes on answering you."
 
 
 def weights(millions: float) -> str:
@@ -80,4 +79,4 @@ def weights(millions: float) -> str:
 
 def donors(count: int, storage: str) -> str:
     """What a bank holds."""
-    return f"{count} vectors, {storage}"
+    return f"{count} vectors, stored as {storage}"

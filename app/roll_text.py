@@ -10,7 +10,7 @@ LEAD = (
     "themselves, and goes back to zero-shot where that looks unsafe."
 )
 
-EXAMPLES_HEADING = "Fill in an example"
+EXAMPLES_HEADING = "Try an example"
 EXAMPLE_TITLE, EXAMPLE_NAMES = "Apples or melons", ("apple", "melon")
 PHOTOS_HEADING, NAMES_HEADING = "1. Your photos", "2. What they might show"
 PHOTOS_HELP = (
@@ -18,10 +18,9 @@ PHOTOS_HELP = (
     "Automatic keeps zero-shot."
 )
 PHOTOS_LABEL = f"Photos (up to {LIMITS.roll})"
-FROM_ZIP = "From a zip"
 ZIP_HELP = (
-    "A zip has its photos in folders. A folder that is called like one of the names is used to count what is "
-    "right when all is over, and for nothing else."
+    "A sub-folder that is called like one of the names is used to count what is right when all is over, and "
+    "for nothing else."
 )
 METHOD_HELP = "Automatic does what is safe, and undoes what a check speaks against. The others do as told."
 METHOD_NAMES = {
@@ -53,4 +52,4 @@ def many_photos(count: int) -> str:
 
 def example_label(title: str, classes: tuple[str, ...]) -> str:
     """What a screen reader says for the button of an example."""
-    return f"Fill in: {title}. Names: {', '.join(classes)}"
+    return f"Adapt to an example: {title}. Names: {', '.join(classes)}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 import atlas_engine as atlas
-from app import text
+from app import roll_text, text
 from app.alerts import sentence
 from app.handlers.teach import Taught
 from app.markup import heading, note
@@ -17,6 +17,7 @@ from app.state import Kept
 
 __all__ = ["estimates_html", "loss_curve", "progress_html", "verdict_html"]
 
+ZERO_SHOT, ASKED = "zero-shot", "was asked for"  # as the engine says it
 CURVE_WIDTH, CURVE_HEIGHT = 260, 64  # pixels
 
 
@@ -39,22 +40,28 @@ def verdict_html(kept: Kept, *, remark: str = "") -> str:
     """The honest sentence, large, with what it rests on."""
     mood = {True: "helped", False: "same", None: "open"}[kept.helped]
     remarks = [remark, text.STOPPED_NOTE if kept.stopped else ""]
+    doubt = note(text.OVERLAP_NOTE) if kept.helped and _overlap(kept) else ""
     told = "".join(note(words) for words in remarks if words)
     curve = loss_curve(kept.losses) if len(kept.losses) > 1 else ""
     return (
         f"<section class='at-run'>{heading(text.RESULT_HEADING)}{told}"
-        f"<p class='at-verdict at-{mood}' role='status'>{escape(sentence(kept.sentence))}</p>"
-        f"<div class='at-facts'>{estimates_html(kept.estimates)}{curve}</div>"
+        f"<p class='at-verdict at-{mood}' role='status'>{escape(_told(kept))}</p>{doubt}"
+        f"<div class='at-facts'>{estimates_html(kept.estimates, explained=_explained())}{curve}</div>"
         f"{note(text.took(kept.seconds, len(kept.samples)))}</section>"
     )
 
 
-def estimates_html(estimates: Sequence[atlas.Estimate]) -> str:
-    """Estimated accuracies: a dot on a band from low to high, and the numbers."""
+def estimates_html(estimates: Sequence[atlas.Estimate], *, explained: str = "") -> str:
+    """Estimated accuracies: a dot on a band from low to high, and the numbers; then what they mean."""
     if not estimates:
         return ""
     rows = "".join(_estimate(one) for one in estimates)
-    return f"<div class='at-estimates'><ul>{rows}</ul>{note(text.HELD_OUT_NOTE)}</div>"
+    return f"<div class='at-estimates'><ul>{rows}</ul>{explained}</div>"
+
+
+def _explained() -> str:
+    summary = f"<summary>{escape(text.HELD_OUT_QUESTION)}</summary>"
+    return f"<details>{summary}{note(text.HELD_OUT_NOTE)}</details>"
 
 
 def loss_curve(losses: Sequence[float]) -> str:
@@ -65,12 +72,26 @@ def loss_curve(losses: Sequence[float]) -> str:
         f"{CURVE_WIDTH * place / (len(losses) - 1):.1f},{4 + room * (high - loss) / (high - low):.1f}"
         for place, loss in enumerate(losses)
     )
-    told = f"{text.LOSS_LABEL}: {losses[0]:.2f} → {losses[-1]:.2f}"
+    told = text.loss_change(losses[0], losses[-1])
     return (
         f"<figure class='at-loss'><svg viewBox='0 0 {CURVE_WIDTH} {CURVE_HEIGHT}' role='img' "
         f"aria-label='{escape(told)}' preserveAspectRatio='none'><polyline points='{points}'/></svg>"
         f"<figcaption>{escape(told)}</figcaption></figure>"
     )
+
+
+def _told(kept: Kept) -> str:
+    """The engine's sentence, with the name that the page has for a method."""
+    method = kept.recipe.method
+    name = {**roll_text.METHOD_NAMES, **text.METHOD_NAMES}.get(method, method)
+    return sentence(kept.sentence.replace(f"{method} {ASKED}", f"“{name}” {ASKED}"))
+
+
+def _overlap(kept: Kept) -> bool:
+    """Whether the bands of zero-shot and of what was kept have a part in common."""
+    found = {one.method: one for one in kept.estimates}
+    before, after = found.get(ZERO_SHOT), found.get(kept.recipe.method)
+    return before is not None and after is not None and after.low <= before.high
 
 
 def _estimate(one: atlas.Estimate) -> str:

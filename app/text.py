@@ -17,6 +17,11 @@ CLASSES_PLACEHOLDER = "otter, seal, walrus"
 ASK = "Ask"
 STOP = "Stop"
 
+OF_GRADIO = {  # its own words for a drop zone, by its own keys
+    "upload_text.drop_gallery": "Drop pictures",
+    "upload_text.click_to_upload": "click to choose",
+}
+
 LESSONS_HEADING = "Worked examples"
 EXAMPLES_HEADING = "Or try one of these"
 ANSWERS_HEADING = "Answers"
@@ -39,6 +44,13 @@ BROKEN = (
 NO_ADDRESSES = "Pictures are not fetched from web addresses. Save the picture, then upload the file."
 TOO_LARGE = "The request is too large. Upload pictures as files, and send fewer class names."
 
+SIFTED = {  # of files that are not sent at all
+    "no_picture": "{name}: is not a picture. Choose JPEG, PNG or WEBP files.",
+    "other_ending": "{name}: cannot be taken here. Choose a file that ends in {ending}.",
+    "too_large": f"{{name}}: is larger than the {LIMITS.file_megabytes} MB that are taken. Save it smaller.",
+    "too_many": "{count} files were chosen, but at most {most} are taken here. Choose fewer.",
+}
+
 # ---- teach
 
 CLASSES_HEADING = "1. Your classes"
@@ -51,7 +63,6 @@ FILL_FROM_FOLDER, FILL_FROM_ZIP = "From a folder", "From a zip"
 ZIP_HELP = "A folder or a zip has one folder of pictures per class."
 SAMPLES_HEADING = "2. Pictures to try it on"
 SAMPLES_LABEL = f"Pictures to try (up to {LIMITS.samples})"
-SAMPLES_FROM_ZIP = "Pictures from a zip"
 SAMPLES_ZIP_HELP = "With one folder per class the page also counts what is right."
 ADAPT = "Adapt"
 OWN = "Start with my own pictures"
@@ -70,8 +81,7 @@ SEED_HELP = "The same seed gives the same answer."
 RESULT_HEADING = "Result"
 JUMP = "Jump to the result of the example"
 TAB_COMPARE, TAB_INSIDE, TAB_TAKE = "Compare", "Look inside", "Take away"
-WAITING = "Press Adapt, and the result shows here."
-STOPPING = "Stopping …"
+WAITING = "Try an example, or give your own pictures and press Adapt: the result shows here."
 STOPPED_NOTE = "Stopped before the end: this is the best so far."
 BROUGHT = "This recipe was brought along: whether it helps was not measured here."
 EXAMPLE_NOTE = "A worked example. Your own result will show here."
@@ -79,10 +89,13 @@ COMPARE_SOON = "Your pictures show here side by side as soon as there is a first
 PREVIEW_NOTE = "A first guess after one look. The model is still learning."
 NO_SAMPLES = "Add pictures to try it on (step 2), and adapt again to see them side by side."
 ZERO_SHOT, ADAPTED, NOW = "Zero-shot", "Adapted", "Now"
+HELD_OUT_QUESTION = "What these numbers are"
 HELD_OUT_NOTE = (
-    "Estimated on the pictures you taught it with, each answered by a model that did not see it; the band is "
-    "the 95% interval. A head is a small classifier on top; task vectors change the model itself."
+    "How many are named right, estimated on the pictures you taught it with, each answered by a model that "
+    "did not see it; the band is the 95% interval. A head is a small classifier on top; task vectors change "
+    "the model itself."
 )
+OVERLAP_NOTE = "The bands overlap, so part of the difference may be chance. More pictures would tell."
 SIDES_NOTE = (
     "Zero-shot is the model as it was, told only your class names. Adapted is the model after it saw your "
     "pictures."
@@ -90,9 +103,9 @@ SIDES_NOTE = (
 METHOD_SHORT = {
     "zero-shot": "Zero-shot",
     "text-probe": "A head alone",
-    "atlas+text-probe": "Task vectors and a head",
+    "atlas+text-probe": "Task vectors + head",
 }
-LOSS_LABEL = "Loss (lower is better)"
+LOSS_LABEL = "Loss, lower is better"
 CHANGED_NOTES = {"fixed": "Fixed", "broken": "Broken", "changed": "Changed", "same": "Same"}
 RIGHT, WRONG = "right", "wrong"
 
@@ -117,7 +130,10 @@ MAP_AS_TABLE = "The same numbers as a table"
 TURN_HEADING = "Turn a donor or a layer down, or up"
 TURN_HELP = "0 takes it out, 1 is as learned, 2 doubles it. The predictions follow when you let go."
 LAYER_LABEL, LAYER_SLIDER = "Layer", "Strength of that layer"
-DONOR, NO_LAYER = "Donor", "choose a layer"
+STRENGTH_HELP = "Of what is chosen beside."
+DONOR, NO_DONOR, NO_LAYER = "Donor", "choose a donor", "choose a layer"
+OTHER_LABEL, OTHER_SLIDER = "Another donor", "Strength of that donor"
+OTHER_HELP = "One that has no slider above."
 TURN_BACK = "Back to as learned"
 NO_SAMPLES_TO_TURN = "Add pictures to try it on and adapt again: then you see them change here."
 
@@ -136,39 +152,12 @@ SHELL_HEADING = "And from a terminal"
 SHARE_HEADING = "Share the settings"
 SHARE_HELP = "The link carries the class names and settings. Pictures stay with you."
 SHARE_LINK = "Link to this page with these settings"
+COPY, COPY_LINK, COPIED = "Copy", "Copy the link", "Copied"
 AGAIN_COMMENT = "or learn it again, from a folder with one sub-folder of the same pictures per class"
+STOPPED_COMMENT = "stopped early here: learned again it goes on to its end, and may answer otherwise"
+PREPARE_COMMENT = "fetched, and its bank built, the first time"
+BANK_COMMENT = "bank.safetensors is the bank that this page was started with"
 NOTHING_TO_TAKE = "There is no result yet. Press Adapt first."
-
-API_ZIP = "A zip with one folder of pictures per class"
-API_SAMPLES = "Pictures to try it on"
-API_RECIPE = "A recipe file"
-API_RESULT = "Result"
-API_ADAPT = (
-    "Adapt to the classes of a zip. Streams {phase, share, seconds_left}, then returns the result and the "
-    "recipe's file. The result is "
-    '{"verdict", "helped", "kept", "estimates": [{"method", "accuracy", "low", "high", "images"}], '
-    '"seconds", "stopped", '
-    '"rows": [{"image", "truth", "zero_shot": {"label", "prob"}, "adapted": {"label", "prob"}}], '
-    '"left_out": [sentence]}.'
-)
-API_STOP = (
-    "End the run that this client has under way, which then returns the best so far. "
-    'Returns {"stopped"}: whether there was one.'
-)
-API_STOPPED = "Whether there was a run"
-API_COMPARE = (
-    "Pictures by zero-shot and by a recipe. Returns "
-    '{"rows": [{"image", "truth", "zero_shot": {"label", "prob"}, "adapted": {"label", "prob"}}], '
-    '"left_out": [sentence]}.'
-)
-
-API_IMAGES = "Pictures"
-API_CLASSES = "Class names"
-API_ROWS = "Answers"
-API_PREDICT = (
-    "Rank class names for each picture. `classes` is one text, separated by commas or line ends. Returns "
-    '{"rows": [{"image", "label", "prob", "top": [{"label", "prob"}]}], "left_out": [sentence]}.'
-)
 
 
 def few_classes(count: int) -> str:
@@ -287,6 +276,11 @@ def changed_summary(changed: int, total: int, fixed: int, broken: int, known: in
     return f"{said}: {fixed} fixed, {broken} broken." if known else f"{said}."
 
 
+def more_the_same(count: int) -> str:
+    """What opens the pictures whose answer did not change, where there are many."""
+    return f"{count} more with the same answer as before"
+
+
 def accuracy_summary(before: int, after: int, known: int) -> str:
     """How many of the samples whose class is known are right, before and after."""
     return f"Right: {before} of {known} by zero-shot, {after} of {known} adapted."
@@ -295,6 +289,21 @@ def accuracy_summary(before: int, after: int, known: int) -> str:
 def truth_caption(truth: str) -> str:
     """The class that the visitor gave for a picture."""
     return f"is: {truth}"
+
+
+def loss_change(first: float, last: float) -> str:
+    """What learning did to the loss, in as many digits as tell it.
+
+    >>> loss_change(1, 0.5), loss_change(0.0123, 0.0004)
+    ('Loss, lower is better: 1.00 → 0.50', 'Loss, lower is better: 0.012 → 0.0004')
+    """
+    digits = ".2f" if max(abs(first), abs(last)) >= 0.1 else ".2g"
+    return f"{LOSS_LABEL}: {first:{digits}} → {last:{digits}}"
+
+
+def confusion_title(side: str) -> str:
+    """The heading of a map of which classes are taken for which."""
+    return f"{side}: what is taken for what"
 
 
 def interval(accuracy: float, low: float, high: float) -> str:

@@ -5,14 +5,19 @@ Monochrome is the stock theme whose colours all pass the contrast rules, light a
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import gradio as gr
 
+from app import text
+from app.limits import LIMITS
+
 __all__ = ["STYLE_SHEET", "script", "theme"]
 
 STYLE_SHEET = Path(__file__).with_name("theme.css")
-SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("drop.js", "folder.js"))
+NAMES = ("sift.js", "drop.js", "folder.js", "copy.js", "seen.js")
+SCRIPTS = tuple(Path(__file__).with_name(name) for name in NAMES)
 
 _SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
@@ -27,6 +32,17 @@ def theme() -> gr.themes.Base:
 
 
 def script() -> str:
-    """Our scripts as the one function that Gradio calls when the page is there."""
-    calls = "\n".join(f"({path.read_text(encoding='utf-8')})();" for path in SCRIPTS)
+    """Our scripts as the one function that Gradio calls when the page is there; with our words and limits."""
+    told = {
+        "words": text.SIFTED,
+        "copied": text.COPIED,
+        "most": {
+            "images": LIMITS.images,
+            "samples": LIMITS.samples,
+            "roll": LIMITS.roll,
+            "others": LIMITS.lesson_images,
+        },
+        "bytes": LIMITS.file_megabytes << 20,
+    }
+    calls = "\n".join(f"({path.read_text(encoding='utf-8')})({json.dumps(told)});" for path in SCRIPTS)
     return f"() => {{\n{calls}\n}}"

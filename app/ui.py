@@ -58,7 +58,7 @@ def build(opened: Opened, engines: Engines | None = None, *, fixed: bool = False
             with gr.Tab(text.TAB_ASK, id="ask"):
                 ask_tab(engine, opening)
             with gr.Tab(forget_text.TAB, id="forget"):
-                forgotten = forget_tab(engine, runs)
+                forgotten = forget_tab(engine, runs, bundled=opened.own_bank)
             with gr.Tab(model_text.TAB, id="model-tab"):
                 models_tab(page, engines, sides=[lesson, roll, forgotten], fixed=fixed)
         endpoints(engine, runs)
@@ -112,5 +112,6 @@ def _safely(*, mcp: bool) -> dict[str, Any]:
         "theme": theme(),
         "css_paths": [STYLE_SHEET],
         "js": script(),
+        "i18n": gr.I18n(en=text.OF_GRADIO),
         "_frontend": False,  # no second look at itself, at which Gradio gives up after 3 s on a busy machine
     }

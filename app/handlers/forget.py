@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import atlas_engine as atlas
-from app import forget_text
+from app import forget_text, text
 from app.handlers.lesson import Lesson, Reading, Row, Sample, Shown, read_lesson
 from app.handlers.pictures import as_seen
+from app.handlers.takeaway import SHIPPED, Origin, bank_lines, model_flags
 from app.handlers.teach import Hold, Taught, after
 from app.limits import LIMITS
 
@@ -171,13 +172,15 @@ def rows_of(samples: Sequence[Sample]) -> tuple[Row, ...]:
     return tuple(Row(name, tuple(paths)) for name, paths in found.items())
 
 
-def shell_line(kept: Unlearned, recipe: str) -> str:
+def shell_line(kept: Unlearned, recipe: str, *, origin: Origin = SHIPPED) -> str:
     """The command that makes the same recipe again from two folders of the same pictures."""
     usual = atlas.NegateConfig().keep
     keep = "" if kept.keep == usual else f" --keep {kept.keep:g}"
     seed = f" --seed {kept.recipe.seed}" if kept.recipe.seed else ""
     folders = f"--target {forget_text.TARGET_FOLDER} --control {forget_text.CONTROL_FOLDER}"
-    return f"atlas adapt negate {folders}{keep}{seed} -o {shlex.quote(recipe)}"
+    stopped = [f"# {text.STOPPED_COMMENT}"] if kept.stopped else []
+    learned = f"atlas adapt negate {folders}{keep}{seed}{model_flags(origin)} -o {shlex.quote(recipe)}"
+    return "\n".join([*bank_lines(origin), *stopped, learned])
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,17 @@ from app import text
 from app.handlers.pictures import read_pictures
 from app.limits import LIMITS
 
-__all__ = ["Lesson", "Reading", "Row", "Sample", "Shown", "read_lesson", "read_samples", "unpack"]
+__all__ = [
+    "Lesson",
+    "Reading",
+    "Row",
+    "Sample",
+    "Shown",
+    "read_lesson",
+    "read_samples",
+    "unpack",
+    "unpack_photos",
+]
 
 ZIP_LIMITS = atlas.ZipLimits(
     max_zip_bytes=LIMITS.file_megabytes << 20,
@@ -140,12 +150,29 @@ def unpack(archive: str, folder: Path, *, min_classes: int = 2) -> tuple[Row, ..
         raise atlas.AtlasError(text.many_rows(len(listed.classes)))
     paths: list[list[str]] = [[] for _ in listed.classes]
     for place, item in enumerate(listed.items):
-        # Two files may share a name, and a name is a stranger's: a folder of our own holds each.
-        target = folder / str(place) / Path(item.name).name
-        target.parent.mkdir()
-        target.write_bytes(bytes(item.source) if isinstance(item.source, bytes) else item.source.read_bytes())
-        paths[item.label].append(str(target))
+        paths[item.label].append(_written(folder, place, item.name, item.source))
     return tuple(Row(name, tuple(found)) for name, found in zip(listed.pretty, paths, strict=True))
+
+
+def unpack_photos(archive: str, folder: Path) -> tuple[Sample, ...]:
+    """All pictures of a zip as files in `folder`, from anywhere in it; what is around one is its class."""
+    listed = atlas.read_flat(archive, name=Path(archive).name, limits=ZIP_LIMITS)
+    return tuple(
+        Sample(_written(folder, place, photo.name, photo.source), _folder_words(photo.name))
+        for place, photo in enumerate(listed.items)
+    )
+
+
+def _written(folder: Path, place: int, name: str, source: bytes | Path) -> str:
+    """Two files may share a name, and a name is a stranger's: a folder of our own holds each."""
+    target = folder / str(place) / Path(name).name
+    target.parent.mkdir()
+    target.write_bytes(bytes(source) if isinstance(source, bytes) else source.read_bytes())
+    return str(target)
+
+
+def _folder_words(name: str) -> str | None:
+    return " ".join(Path(name).parent.name.replace("_", " ").split()) or None
 
 
 def _in_order(row: Row) -> Row:

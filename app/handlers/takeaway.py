@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import atlas_engine as atlas
@@ -14,10 +15,45 @@ from app.handlers.lesson import Sample, read_samples
 from app.handlers.teach import compared
 from app.state import Kept
 
-__all__ = ["command_lines", "load_recipe", "python_lines", "save_recipe", "save_weights"]
+__all__ = [
+    "SHIPPED",
+    "Origin",
+    "bank_lines",
+    "command_lines",
+    "load_recipe",
+    "model_flags",
+    "origin_of",
+    "python_lines",
+    "save_recipe",
+    "save_weights",
+]
 
 ENDING = ".atlas.safetensors"
+BANK = "bank.safetensors"
 TOWER = "visual."
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a recipe was made with: the model, none for the one that ships; the public bank, if it is one."""
+
+    model: str = ""
+    public: str = ""  # as `atlas bank import` calls it
+    storage: str = ""
+
+
+SHIPPED = Origin()
+
+
+def origin_of(engine: atlas.Atlas, *, bundled: str | None) -> Origin:
+    """The model and bank that answer now; `bundled` is the model whose bank ships, if this page has it."""
+    model = engine.backbone.name
+    if model == bundled:
+        return SHIPPED
+    file = engine.bank_path.name if engine.bank_path is not None else ""
+    public = {offer.file: offer for offer in atlas.offers() if offer.file}.get(file)
+    name = _without_folder(model)
+    return Origin(name) if public is None else Origin(name, Path(file).stem, engine.bank.storage)
 
 
 def save_recipe(recipe: atlas.Recipe, folder: Path) -> str:
@@ -51,31 +87,66 @@ def save_weights(engine: atlas.Atlas, recipe: atlas.Recipe, folder: Path) -> str
     return str(path)
 
 
-def python_lines(kept: Kept, *, bundled: bool) -> str:
+def python_lines(kept: Kept, *, origin: Origin = SHIPPED) -> str:
     """Python that uses this very recipe and, where it was learned here, makes it again from the pictures."""
     name = f"{_slug(kept.recipe.classes)}{ENDING}"
-    opened = "atlas.open()" if bundled else f'atlas.open({kept.recipe.model!r}, bank="bank.safetensors")'
     lines = [
         *(["from pathlib import Path", ""] if isinstance(kept.choices, RollChoices) else []),
         "import atlas_engine as atlas",
         "",
-        f"with {opened} as engine:",
+        *_opening(origin),
         f'    recipe = atlas.Recipe.load("{name}")',
         '    print(engine.compare(["new.jpg"], recipe).adapted)',
     ]
     if kept.choices is not None:
-        again = [*_again(kept.choices, kept.recipe.classes), f'result.save("{name}")']
+        again = [*_notes(kept), *_again(kept.choices, kept.recipe.classes), f'result.save("{name}")']
         lines += ["", *(f"    {line}" for line in again)]
     return "\n".join(lines)
 
 
-def command_lines(kept: Kept) -> str:
+def command_lines(kept: Kept, *, origin: Origin = SHIPPED) -> str:
     """The same from a terminal."""
     name = f"{_slug(kept.recipe.classes)}{ENDING}"
-    lines = [f"atlas show {name}"]
+    made: list[str] = []
     if kept.choices is not None:
-        lines.insert(0, f"{_command(kept.choices, kept.recipe.classes)} -o {name}")
-    return "\n".join(lines)
+        learned = f"{_command(kept.choices, kept.recipe.classes)}{model_flags(origin)} -o {name}"
+        made = [*bank_lines(origin), *_notes(kept), learned]
+    return "\n".join([*made, f"atlas show {name}"])
+
+
+def model_flags(origin: Origin) -> str:
+    """What tells a command the model and its bank."""
+    return f" --model {shlex.quote(origin.model)} --bank {BANK}" if origin.model else ""
+
+
+def bank_lines(origin: Origin) -> list[str]:
+    """How the bank's file comes about, where a command needs one."""
+    if origin.public:
+        return [f"atlas bank import {origin.public} --storage {origin.storage} -o {BANK}"]
+    return [f"# {text.BANK_COMMENT}"] if origin.model else []
+
+
+def _opening(origin: Origin) -> list[str]:
+    """Python that opens the model with the bank that the recipe was made with."""
+    if origin.public:
+        return [
+            f"*_, ready = atlas.prepare({origin.model!r})  # {text.PREPARE_COMMENT}",
+            "with ready.engine as engine:",
+        ]
+    if origin.model:
+        return [f"# {text.BANK_COMMENT}", f'with atlas.open({origin.model!r}, bank="{BANK}") as engine:']
+    return ["with atlas.open() as engine:"]
+
+
+def _notes(kept: Kept) -> list[str]:
+    """A line for a result that ended early, which nobody can stop at the same moment again."""
+    return [f"# {text.STOPPED_COMMENT}"] if kept.stopped else []
+
+
+def _without_folder(model: str) -> str:
+    """A model's name without the folder of its file, which is nobody's business."""
+    arch, at, path = model.partition("@")
+    return arch + at + Path(path).name
 
 
 def _again(chosen: Choices | RollChoices, classes: Sequence[str]) -> list[str]:
@@ -90,7 +161,7 @@ def _again(chosen: Choices | RollChoices, classes: Sequence[str]) -> list[str]:
     return [
         f"# {text.AGAIN_COMMENT}",
         'support = atlas.Support.from_folder("my_pictures")',
-        f"config = atlas.FewShotConfig(steps={chosen.config.steps}, lr={chosen.config.lr:g})",
+        f"config = atlas.FewShotConfig(steps={chosen.config.steps}, lr={chosen.config.lr})",
         f'result = engine.few_shot(support, method="{chosen.method}", config=config, '
         f"seed={chosen.seed}).result()",
     ]
@@ -106,7 +177,7 @@ def _command(chosen: Choices | RollChoices, classes: Sequence[str]) -> str:
     flags = _flags(
         ("method", chosen.method, plain.method),
         ("steps", chosen.config.steps, plain.steps),
-        ("lr", f"{chosen.lr:g}", f"{plain.lr:g}"),
+        ("lr", chosen.lr, plain.lr),
         ("seed", chosen.seed, plain.seed),
     )
     return f"atlas adapt few-shot my_pictures{flags}"

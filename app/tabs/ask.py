@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import alerts, cards, components, text
+from app import alerts, api_text, cards, components, text
 from app.border import DEVICE, PRIVATE, told
 from app.examples import EXAMPLES
 from app.handlers.ask import Asked, answer_rows, ask
@@ -43,7 +43,6 @@ def ask_tab(engine: atlas.Atlas, opening: Asked) -> None:
         "outputs": [alert, status, answers, stop],
         "show_progress": "minimal",
         "show_progress_on": status,
-        "scroll_to_output": True,
         **PRIVATE,
         **DEVICE,
     }
@@ -101,15 +100,15 @@ def _client_endpoint(engine: atlas.Atlas) -> None:
         return answer_rows(last)
 
     with gr.Row(visible=False):
-        files = gr.File(label=text.API_IMAGES, file_count="multiple", type="filepath")
-        names = gr.Textbox(label=text.API_CLASSES)
-        rows = gr.JSON(label=text.API_ROWS)
+        files = gr.File(label=api_text.IMAGES, file_count="multiple", type="filepath")
+        names = gr.Textbox(label=api_text.CLASSES)
+        rows = gr.JSON(label=api_text.ROWS)
         call = gr.Button()
     call.click(
         predict,
         inputs=[files, names],
         outputs=rows,
         api_name="predict",
-        api_description=text.API_PREDICT,
+        api_description=api_text.PREDICT,
         **DEVICE,
     )

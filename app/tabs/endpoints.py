@@ -14,7 +14,7 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import roll_text, text
+from app import api_text, roll_text, text
 from app.border import DEVICE, told
 from app.handlers.ask import split_classes
 from app.handlers.choices import METHODS, OBJECTIVES, Choices, RollChoices
@@ -74,16 +74,16 @@ def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
 
     usual = Choices()
     with gr.Row(visible=False):
-        archive = gr.File(label=text.API_ZIP, type="filepath")
-        samples = gr.File(label=text.API_SAMPLES, file_count="multiple", type="filepath")
+        archive = gr.File(label=api_text.ZIP, type="filepath")
+        samples = gr.File(label=api_text.SAMPLES, file_count="multiple", type="filepath")
         method = gr.Dropdown(list(METHODS), value=usual.method, label=text.METHOD_LABEL)
         steps = gr.Number(usual.steps, precision=0, label=text.STEPS_LABEL)
         seed = gr.Number(usual.seed, precision=0, label=text.SEED_LABEL)
-        result, rows = gr.JSON(label=text.API_RESULT), gr.JSON(label=text.API_ROWS)
-        given, made = gr.File(label=text.API_RECIPE, type="filepath"), gr.File(label=text.API_RECIPE)
-        ended = gr.JSON(label=text.API_STOPPED)
+        result, rows = gr.JSON(label=api_text.RESULT), gr.JSON(label=api_text.ROWS)
+        given, made = gr.File(label=api_text.RECIPE, type="filepath"), gr.File(label=api_text.RECIPE)
+        ended = gr.JSON(label=api_text.STOPPED)
         photos = gr.File(label=roll_text.API_PHOTOS, file_count="multiple", type="filepath")
-        classes = gr.Textbox(label=text.API_CLASSES)
+        classes = gr.Textbox(label=api_text.CLASSES)
         objective = gr.Dropdown(list(OBJECTIVES), value=OBJECTIVES[0], label=text.METHOD_LABEL)
         do_adapt, do_roll, do_stop, do_compare = gr.Button(), gr.Button(), gr.Button(), gr.Button()
     do_adapt.click(
@@ -91,7 +91,7 @@ def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
         [archive, samples, method, steps, seed],
         [result, made],
         api_name="adapt",
-        api_description=text.API_ADAPT,
+        api_description=api_text.ADAPT,
         **DEVICE,
     )
     do_roll.click(
@@ -102,9 +102,9 @@ def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
         api_description=roll_text.API_ADAPT,
         **DEVICE,
     )
-    do_stop.click(stop, None, ended, api_name="stop", api_description=text.API_STOP)
+    do_stop.click(stop, None, ended, api_name="stop", api_description=api_text.STOP)
     do_compare.click(
-        compare, [samples, given], rows, api_name="compare", api_description=text.API_COMPARE, **DEVICE
+        compare, [samples, given], rows, api_name="compare", api_description=api_text.COMPARE, **DEVICE
     )
 
 

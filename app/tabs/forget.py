@@ -19,7 +19,7 @@ from app.border import DEVICE, PRIVATE, QUICK, told
 from app.examples import FORGET
 from app.handlers.forget import STRENGTHS, Unlearned, Unlearning, Wish, forget, look, rows_of, shell_line
 from app.handlers.lesson import Row
-from app.handlers.takeaway import save_recipe
+from app.handlers.takeaway import origin_of, save_recipe
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Runs
@@ -44,7 +44,6 @@ class _Form:
     settings: list[Any]
     alert: gr.HTML
     start: gr.Button
-    stop: gr.Button
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,7 @@ class ForgetSide:
     kept: gr.State
     outputs: list[Any]  # run, kept, slider, numbers, pictures
     taken: list[Any]  # the recipe's file and its line
+    take: Callable[[Unlearned | None], Iterator[Frame]]  # values for them
 
     @property
     def empty(self) -> Frame:
@@ -62,11 +62,12 @@ class ForgetSide:
 
     def then_panels(self, event: Any) -> None:  # noqa: ANN401 - Gradio's dependency
         """Show what can be taken away after an event that may have brought a result."""
-        event.then(_to_take, [self.kept], self.taken, show_progress="hidden", **PRIVATE)
+        event.then(self.take, [self.kept], self.taken, show_progress="hidden", **PRIVATE)
 
 
-def forget_tab(engine: atlas.Atlas, runs: Runs) -> ForgetSide:
+def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
     """Lay out the tab inside the current Blocks; it opens on the worked example."""
+    own = engine.backbone.name if bundled else None
     opening = load_forgotten(engine)
     kept = gr.State(opening, time_to_live=LIMITS.keep_seconds)
     components.html_area(note(forget_text.LEAD), name="forget-lead")
@@ -75,6 +76,7 @@ def forget_tab(engine: atlas.Atlas, runs: Runs) -> ForgetSide:
             example = components.example_row(forget_cards.example_html(FORGET), name="forget-examples")
             form = _form()
         with gr.Column(scale=7, min_width=320):
+            stop = components.stop_button(name="forget-stop")
             remark = forget_text.EXAMPLE_NOTE
             run = components.html_area(_headline(opening, remark=remark), name="forget-run")
             slider = gr.Slider(
@@ -93,19 +95,18 @@ def forget_tab(engine: atlas.Atlas, runs: Runs) -> ForgetSide:
                 forget_text.RECIPE_DOWNLOAD, size="sm", visible=False, elem_id="forget-recipe"
             )
             lines = components.html_area(name="forget-lines")
-    side = ForgetSide(kept, [run, kept, slider, numbers, pictures], [recipe, lines])
+    side = ForgetSide(kept, [run, kept, slider, numbers, pictures], [recipe, lines], _taking(engine, own))
     begun = form.start.click(
         _forgetting(engine, runs),
         [kept, form.target, form.control, *form.settings],
-        [form.alert, *side.outputs, form.stop],
+        [form.alert, *side.outputs, stop],
         show_progress="minimal",
         show_progress_on=run,
-        scroll_to_output=True,
         **PRIVATE,
         **DEVICE,
     )
     side.then_panels(begun)
-    form.stop.click(stopping(runs), None, [form.stop], **QUICK)
+    stop.click(stopping(runs), None, [stop], **QUICK)
     slider.change(_numbers, [kept, slider], numbers, **QUICK)
     slider.change(
         lambda kept, strength: _pictures(engine, kept, strength),
@@ -139,11 +140,11 @@ def _form() -> _Form:
             elem_id="forget-keep",
         )
         seed = gr.Number(0, label=text.SEED_LABEL, info=text.SEED_HELP, precision=0, minimum=0)
-    start, stop = components.run_buttons(forget_text.START, start="forget-start", stop="forget-stop")
+    start = components.start_button(forget_text.START, name="forget-start")
     alert = components.html_area(name="forget-alert")
     for archive, pictures in ((target_zip, target), (control_zip, control)):
         archive.upload(samples_from_zip, [archive], [alert, pictures], **PRIVATE)
-    return _Form(target, control, [keep, seed], alert, start, stop)
+    return _Form(target, control, [keep, seed], alert, start)
 
 
 def _side(title: str, label: str, rows: tuple[Row, ...], *, name: str) -> tuple[gr.Gallery, gr.UploadButton]:
@@ -220,15 +221,20 @@ def _pictures(engine: atlas.Atlas, kept: Unlearned | None, strength: float) -> s
         return alerts.alert_html(told(error))
 
 
-def _to_take(kept: Unlearned | None) -> Iterator[Frame]:
+def _taking(engine: atlas.Atlas, own: str | None) -> Callable[[Unlearned | None], Iterator[Frame]]:
     """The recipe's file and the line that makes it; Gradio keeps a copy, so ours goes when it has it."""
-    with TemporaryDirectory() as folder:
-        if kept is None:
-            yield [gr.update(visible=False), ""]
-        else:
-            path = save_recipe(kept.recipe, Path(folder))
-            line = inside_cards.code_html(forget_text.SHELL_HEADING, shell_line(kept, Path(path).name))
-            yield [gr.update(value=path, visible=True), line]
+
+    def to_take(kept: Unlearned | None) -> Iterator[Frame]:
+        with TemporaryDirectory() as folder:
+            if kept is None:
+                yield [gr.update(visible=False), ""]
+            else:
+                path = save_recipe(kept.recipe, Path(folder))
+                line = shell_line(kept, Path(path).name, origin=origin_of(engine, bundled=own))
+                shown = inside_cards.code_html(forget_text.SHELL_HEADING, line)
+                yield [gr.update(value=path, visible=True), shown]
+
+    return to_take
 
 
 def _fill() -> Frame:

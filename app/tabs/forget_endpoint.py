@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import forget_text, text
+from app import api_text, forget_text, text
 from app.border import DEVICE, told
 from app.handlers.forget import Unlearned, Wish, forget
 from app.handlers.lesson import unpack
@@ -49,7 +49,7 @@ def forget_endpoint(engine: atlas.Atlas, runs: Runs) -> None:
         control = gr.File(label=forget_text.API_CONTROL, type="filepath")
         keep = gr.Number(atlas.NegateConfig().keep, label=forget_text.API_KEEP)
         seed = gr.Number(0, precision=0, label=text.SEED_LABEL)
-        result, made = gr.JSON(label=text.API_RESULT), gr.File(label=text.API_RECIPE)
+        result, made = gr.JSON(label=api_text.RESULT), gr.File(label=api_text.RECIPE)
         call = gr.Button()
     call.click(
         forget_classes,

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import alerts, compare_cards, components, inside_cards, text
+from app import alerts, compare_cards, components, donor_text, inside_cards, text
 from app.border import DEVICE, PRIVATE, QUICK, told
 from app.handlers.inside import MAPS, MOST, Inside, alike, donors_of, heat, look_inside, turned
 from app.limits import LIMITS
@@ -19,7 +19,7 @@ from app.state import Kept
 __all__ = ["InsidePanel", "inside_panel"]
 
 AS_LEARNED = 1.0
-ANY_LAYER = ""
+ANY = ""  # of layers or donors: none is chosen
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,23 @@ def inside_panel(
         with gr.Row(elem_classes="at-sliders"):
             sliders = [_slider(inside, place, prefix) for place in range(LIMITS.turned)]
         with gr.Row(elem_classes="at-sliders"):
+            other = gr.Dropdown(
+                _others(inside),
+                value=ANY,
+                label=text.OTHER_LABEL,
+                info=text.OTHER_HELP,
+                elem_id=f"{prefix}turn-other",
+            )
+            other_strength = _strength(text.OTHER_SLIDER, name=f"{prefix}turn-other-strength")
             layer = gr.Dropdown(
                 _layers(inside),
-                value=ANY_LAYER,
+                value=ANY,
                 label=text.LAYER_LABEL,
                 info=text.LAYER_HELP,
                 elem_id=f"{prefix}turn-layer",
             )
-            strength = gr.Slider(
-                0, MOST, AS_LEARNED, step=0.1, label=text.LAYER_SLIDER, elem_id=f"{prefix}turn-strength"
-            )
-            back = gr.Button(text.TURN_BACK, size="sm", elem_id=f"{prefix}turn-back")
+            strength = _strength(text.LAYER_SLIDER, name=f"{prefix}turn-strength")
+        back = gr.Button(text.TURN_BACK, size="sm", elem_id=f"{prefix}turn-back")
         now = components.html_area(name=f"{prefix}turned")
     with gr.Accordion(text.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
         whole = components.html_area(name=f"{prefix}bank-donors")
@@ -92,7 +98,8 @@ def inside_panel(
         picture,
         **QUICK,
     )
-    knobs = [*sliders, layer, strength]
+    knobs = [*sliders, other, other_strength, layer, strength]
+    untouched = [*[AS_LEARNED] * len(sliders), ANY, AS_LEARNED, ANY, AS_LEARNED]
     gr.on(
         [one.change for one in knobs],
         lambda kept, *values: _turn(engine, kept, *values),
@@ -103,7 +110,7 @@ def inside_panel(
         **PRIVATE,
         **DEVICE,
     )
-    back.click(lambda: [*[AS_LEARNED] * len(sliders), ANY_LAYER, AS_LEARNED], None, knobs, **QUICK)
+    back.click(lambda: untouched, None, knobs, **QUICK)
 
     def show(result: Kept | None) -> list[Any]:
         seen = _looked(engine, result)
@@ -114,12 +121,14 @@ def inside_panel(
             _map(engine, result),
             _donors(seen),
             *(gr.update(**_knob(seen, place), value=AS_LEARNED) for place in range(LIMITS.turned)),
-            gr.update(choices=_layers(seen), value=ANY_LAYER),
+            gr.update(choices=_others(seen), value=ANY),
+            AS_LEARNED,
+            gr.update(choices=_layers(seen), value=ANY),
             AS_LEARNED,
             "",
         ]
 
-    return InsidePanel([lead, playground, kind, picture, donors, *sliders, layer, strength, now], show)
+    return InsidePanel([lead, playground, kind, picture, donors, *knobs, now], show)
 
 
 def _looked(engine: atlas.Atlas, kept: Kept | None) -> Inside | None:
@@ -157,7 +166,7 @@ def _bank(engine: atlas.Atlas) -> str:
 
 def _turn(engine: atlas.Atlas, kept: Kept | None, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
     """The samples as learned and now, while anything is turned."""
-    *factors, layer, strength = values
+    *factors, other, other_strength, layer, strength = values
     if kept is None:
         return ""
     try:
@@ -167,7 +176,9 @@ def _turn(engine: atlas.Atlas, kept: Kept | None, *values: Any) -> str:  # noqa:
             for donor, factor in zip(donors, factors, strict=False)
             if factor != AS_LEARNED
         }
-        layers = {int(layer): float(strength)} if layer not in (None, ANY_LAYER) else {}
+        if other not in (None, ANY) and other_strength != AS_LEARNED:
+            tasks[other] = float(other_strength)
+        layers = {int(layer): float(strength)} if layer not in (None, ANY) else {}
         if not tasks and all(factor == AS_LEARNED for factor in layers.values()):
             return ""
         comparison = turned(engine, kept, tasks=tasks, layers=layers)
@@ -176,6 +187,13 @@ def _turn(engine: atlas.Atlas, kept: Kept | None, *values: Any) -> str:  # noqa:
     if comparison is None:
         return note(text.NO_SAMPLES_TO_TURN)
     return compare_cards.pairs_html(comparison, kept.samples, names=(text.ADAPTED, text.NOW), top=2)
+
+
+def _strength(label: str, *, name: str) -> gr.Slider:
+    """A slider for what is chosen beside it."""
+    return gr.Slider(
+        0, MOST, AS_LEARNED, step=0.1, label=label, info=text.STRENGTH_HELP, min_width=150, elem_id=name
+    )
 
 
 def _slider(inside: Inside | None, place: int, prefix: str) -> gr.Slider:
@@ -191,10 +209,13 @@ def _slider(inside: Inside | None, place: int, prefix: str) -> gr.Slider:
 
 
 def _knob(inside: Inside | None, place: int) -> dict[str, Any]:
-    """A slider's label, and whether there is a donor for it."""
+    """A slider's label and help, and whether there is a donor for it."""
     donors = inside.donors if inside is not None else ()
     there = place < len(donors) and donors[place].share > 0
-    return {"label": donors[place].name if there else text.DONOR, "visible": there}
+    if not there:
+        return {"label": text.DONOR, "info": text.DONOR, "visible": False}
+    about = donor_text.PICTURES.get(donors[place].dataset, donors[place].dataset)
+    return {"label": donors[place].name, "info": about, "visible": True}
 
 
 def _named(names: dict[str, str]) -> list[tuple[str, str]]:
@@ -205,6 +226,12 @@ def _kinds(inside: Inside | None) -> list[tuple[str, str]]:
     return [(text.ANY_KIND, ""), *((kind, kind) for kind in (inside.kinds if inside is not None else ()))]
 
 
+def _others(inside: Inside | None) -> list[tuple[str, str]]:
+    """The donors that have no slider of their own, and do move something."""
+    donors = inside.donors[LIMITS.turned :] if inside is not None else ()
+    return [(text.NO_DONOR, ANY), *((one.name, one.name) for one in donors if one.share > 0)]
+
+
 def _layers(inside: Inside | None) -> list[tuple[str, str]]:
     layers = inside.layers if inside is not None else ()
-    return [(text.NO_LAYER, ANY_LAYER), *((text.layer(layer), str(layer)) for layer in layers)]
+    return [(text.NO_LAYER, ANY), *((text.layer(layer), str(layer)) for layer in layers)]

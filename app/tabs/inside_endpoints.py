@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import api_text, text
+from app import api_text
 from app.border import DEVICE, told
 from app.donor_text import donor_data
 from app.handlers.inside import heat, look_inside, strengths, turned
@@ -67,10 +67,10 @@ def inside_endpoints(engine: atlas.Atlas) -> None:
                 raise gr.Error(told(error), print_exception=False) from None
 
     with gr.Row(visible=False):
-        given = gr.File(label=text.API_RECIPE, type="filepath")
-        samples = gr.File(label=text.API_SAMPLES, file_count="multiple", type="filepath")
+        given = gr.File(label=api_text.RECIPE, type="filepath")
+        samples = gr.File(label=api_text.SAMPLES, file_count="multiple", type="filepath")
         tasks, layers = gr.JSON(label=api_text.TASKS), gr.JSON(label=api_text.LAYERS)
-        facts, rows = gr.JSON(label=text.API_RESULT), gr.JSON(label=text.API_ROWS)
+        facts, rows = gr.JSON(label=api_text.RESULT), gr.JSON(label=api_text.ROWS)
         file = gr.File(label=api_text.WEIGHTS)
         do_look, do_turn, do_weights = gr.Button(), gr.Button(), gr.Button()
     do_look.click(inside, [given], facts, api_name="inside", api_description=api_text.INSIDE, **DEVICE)

@@ -38,23 +38,26 @@ def models_tab(page: gr.Blocks, engines: Engines, *, sides: Sequence[Side] = (),
     models cannot be opened later: the tab only tells which one it is.
     """
     components.html_area(note(text.FIXED if fixed else text.LEAD), name="model-lead")
-    card = components.html_area(_card(facts_of(engines.first, engines.first_name)), name="model-card")
+    facts = _card(facts_of(engines.first, engines.first_name))
     if fixed:
+        components.html_area(facts, name="model-card")
         return
     names = [(text.OFFERED.get(name, name), name) for name in offered(engines)]
-    model = gr.Dropdown(
-        names,
-        value=engines.first_name,
-        label=text.LABEL,
-        info=text.HELP,
-        allow_custom_value=True,
-        elem_id="model",
-    )
-    with gr.Row(elem_classes="at-buttons"):
-        use = gr.Button(text.CHOOSE, variant="primary", elem_id="use-model", elem_classes="at-start")
-        stop = gr.Button(text.STOP, visible=False, elem_id="stop-model")
-    alert = components.html_area(name="model-alert")
-    status = components.html_area(name="model-status")
+    with gr.Row(elem_classes="at-columns"):
+        with gr.Column(scale=5, min_width=320):
+            model = gr.Dropdown(
+                names,
+                value=engines.first_name,
+                label=text.LABEL,
+                info=text.HELP,
+                allow_custom_value=True,
+                elem_id="model",
+            )
+            use, stop = components.run_buttons(text.CHOOSE, start="use-model", stop="stop-model")
+            alert = components.html_area(name="model-alert")
+        with gr.Column(scale=7, min_width=320):
+            card = components.html_area(facts, name="model-card")
+            status = components.html_area(name="model-status")
     chosen = use.click(
         _choosing(engines),
         [model],
@@ -121,7 +124,12 @@ def _facts(engines: Engines, session: str | None) -> ModelFacts:
 
 def _card(facts: ModelFacts) -> str:
     donors = text.donors(len(facts.donors), facts.storage) if facts.donors else text.NO_BANK
-    cells = (facts.name, text.weights(facts.millions), f"{facts.pixels} px", donors)
+    cells = (
+        text.OFFERED.get(facts.name, facts.name),
+        text.weights(facts.millions),
+        f"{facts.pixels} px",
+        donors,
+    )
     rows = "".join(
         f"<tr><th scope='row'>{escape(column)}</th><td>{escape(cell)}</td></tr>"
         for column, cell in zip(text.BANK_COLUMNS, cells, strict=True)

@@ -48,6 +48,7 @@ class ResultSide:
 
     kept: gr.State
     run: gr.HTML
+    stop: gr.Button
     tabs: gr.Tabs
     compare: gr.HTML
     inside: InsidePanel
@@ -88,6 +89,7 @@ def result_side(
     """
     kept = gr.State(opening, time_to_live=LIMITS.keep_seconds)
     with gr.Column(scale=7, min_width=320, elem_id=f"{prefix}result"):
+        stop = components.stop_button(name=f"{prefix}stop-adapting")
         run = components.html_area(_headline(opening, example=True), name=f"{prefix}run")
         with gr.Tabs(selected=COMPARE) as tabs:
             with gr.Tab(text.TAB_COMPARE, id=COMPARE):
@@ -96,7 +98,7 @@ def result_side(
                 inside = inside_panel(engine, kept, opening, prefix=prefix)
             with gr.Tab(text.TAB_TAKE, id="take"):
                 take = take_panel(engine, kept, opening, bundled=bundled, file=file, prefix=prefix)
-    return ResultSide(kept, run, tabs, compare, inside, take)
+    return ResultSide(kept, run, stop, tabs, compare, inside, take)
 
 
 def frame(taught: Taught) -> Frame:

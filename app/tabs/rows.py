@@ -21,9 +21,10 @@ from app.handlers.lesson import Row, unpack
 from app.limits import LIMITS
 from app.markup import note
 
-__all__ = ["ClassRows", "class_rows", "gallery_paths"]
+__all__ = ["VALUES", "ClassRows", "class_rows", "gallery_paths"]
 
 FEWEST = 2
+VALUES = 3 * LIMITS.rows + 2  # that `ClassRows.fill` gives
 GalleryItems = list[tuple[str, str | None]] | None
 
 
@@ -32,6 +33,7 @@ class ClassRows:
     """The components of all rows, and how they are read and filled."""
 
     count: gr.State  # rows in use
+    summary: gr.HTML  # classes and pictures, counted
     groups: list[gr.Row] = field(default_factory=list)
     names: list[gr.Textbox] = field(default_factory=list)
     pictures: list[gr.Gallery] = field(default_factory=list)
@@ -45,7 +47,7 @@ class ClassRows:
     @property
     def outputs(self) -> list[Any]:
         """What `fill` gives values for."""
-        return [self.count, *self.groups, *self.names, *self.pictures]
+        return [self.count, self.summary, *self.groups, *self.names, *self.pictures]
 
     @staticmethod
     def read(values: Sequence[Any]) -> tuple[Row, ...]:
@@ -62,6 +64,7 @@ class ClassRows:
         padded = [*rows, *[Row("", ())] * LIMITS.rows][: LIMITS.rows]
         return [
             shown,
+            note(_summary(rows)),
             *(gr.update(visible=place < shown) for place in range(LIMITS.rows)),
             *(row.name for row in padded),
             *(list(row.paths) or None for row in padded),
@@ -75,11 +78,12 @@ def gallery_paths(items: GalleryItems) -> tuple[str, ...]:
 
 def class_rows(rows: Sequence[Row], alert: gr.HTML) -> tuple[ClassRows, gr.UploadButton]:
     """Lay out the rows, filled with these, and wire what happens among them; `alert` tells of a bad zip."""
-    made = ClassRows(gr.State(max(len(rows), FEWEST)))
+    summary = components.html_area(note(_summary(rows)), name="lesson-summary", render=False)
+    made = ClassRows(gr.State(max(len(rows), FEWEST)), summary)
     for place in range(LIMITS.rows):
         row = rows[place] if place < len(rows) else Row("", ())
         _lay_out(made, place, row, shown=place < max(len(rows), FEWEST))
-    summary = components.html_area(note(_summary(rows)), name="lesson-summary")
+    summary.render()
     with gr.Row(elem_classes="at-buttons"):
         add = gr.Button(text.ADD_ROW, size="sm", elem_id="add-class")
         archive = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name="lesson")
@@ -137,6 +141,6 @@ def _from_zip(archive: str) -> Iterator[list[Any]]:
         try:
             rows = unpack(archive, Path(folder))
         except Exception as error:
-            yield [alerts.alert_html(told(error)), *[gr.skip()] * (3 * LIMITS.rows + 1)]
+            yield [alerts.alert_html(told(error)), *[gr.skip()] * VALUES]
         else:
             yield [alerts.NOTHING, *ClassRows.fill(rows)]

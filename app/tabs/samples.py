@@ -5,7 +5,7 @@ Knows nothing of what is done with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,10 +14,10 @@ import gradio as gr
 
 from app import alerts
 from app.border import told
-from app.handlers.lesson import Sample, unpack
+from app.handlers.lesson import Sample, unpack, unpack_photos
 from app.tabs.rows import GalleryItems
 
-__all__ = ["in_gallery", "samples_from_zip", "samples_of"]
+__all__ = ["in_gallery", "photos_from_zip", "samples_from_zip", "samples_of"]
 
 
 def samples_of(items: GalleryItems) -> tuple[Sample, ...]:
@@ -31,14 +31,26 @@ def in_gallery(samples: Sequence[Sample]) -> list[tuple[str, str | None]]:
 
 
 def samples_from_zip(archive: str) -> Iterator[list[Any]]:
-    """An alert, and the pictures of a zip for a drop zone, each under its folder's name.
+    """An alert, and the pictures of a zip with one folder per class, for a drop zone."""
+    yield from _unpacked(archive, _by_class)
 
-    Gradio keeps copies of the pictures, so ours go when it has them.
-    """
+
+def photos_from_zip(archive: str) -> Iterator[list[Any]]:
+    """The same of a zip whose pictures may be anywhere in it."""
+    yield from _unpacked(archive, unpack_photos)
+
+
+def _by_class(archive: str, folder: Path) -> tuple[Sample, ...]:
+    rows = unpack(archive, folder, min_classes=1)
+    return tuple(Sample(path, row.name) for row in rows for path in row.paths)
+
+
+def _unpacked(archive: str, read: Callable[[str, Path], Sequence[Sample]]) -> Iterator[list[Any]]:
+    """Gradio keeps copies of the pictures, so ours go when it has them."""
     with TemporaryDirectory() as folder:
         try:
-            rows = unpack(archive, Path(folder), min_classes=1)
+            samples = read(archive, Path(folder))
         except Exception as error:
             yield [alerts.alert_html(told(error)), gr.skip()]
         else:
-            yield [alerts.NOTHING, [(path, row.name) for row in rows for path in row.paths]]
+            yield [alerts.NOTHING, in_gallery(samples)]

@@ -14,7 +14,7 @@ import atlas_engine as atlas
 from app import alerts, components, inside_cards, text
 from app.border import DEVICE, PRIVATE, told
 from app.handlers.choices import Choices, to_query
-from app.handlers.takeaway import command_lines, python_lines, save_recipe, save_weights
+from app.handlers.takeaway import command_lines, origin_of, python_lines, save_recipe, save_weights
 from app.markup import heading, note
 from app.state import Kept
 
@@ -74,12 +74,12 @@ def take_panel(
                 )
             alert = components.html_area(name=f"{prefix}weights-alert")
     own = engine.backbone.name if bundled else None  # of any other model the lines tell its name
-    lines = components.html_area(_lines(opening, own=own), name=f"{prefix}lines")
+    lines = components.html_area(_lines(engine, opening, own=own), name=f"{prefix}lines")
     make.click(_preparing(engine), [kept], [alert, weights], **PRIVATE, **DEVICE)
 
     def show(result: Kept | None, folder: Path) -> list[Any]:
         file = gr.update(visible=False) if result is None else _download(save_recipe(result.recipe, folder))
-        return [file, gr.update(visible=False), _lines(result, own=own), alerts.NOTHING]
+        return [file, gr.update(visible=False), _lines(engine, result, own=own), alerts.NOTHING]
 
     return TakePanel([recipe, weights, lines, alert], show, bring)
 
@@ -105,11 +105,12 @@ def _download(path: str) -> Any:  # noqa: ANN401 - Gradio's update
     return gr.update(value=path, visible=True)
 
 
-def _lines(kept: Kept | None, *, own: str | None) -> str:
+def _lines(engine: atlas.Atlas, kept: Kept | None, *, own: str | None) -> str:
     if kept is None:
         return note(text.NOTHING_TO_TAKE)
+    origin = origin_of(engine, bundled=own)
     return (
-        inside_cards.code_html(text.CODE_HEADING, python_lines(kept, bundled=kept.recipe.model == own))
-        + inside_cards.code_html(text.SHELL_HEADING, command_lines(kept))
+        inside_cards.code_html(text.CODE_HEADING, python_lines(kept, origin=origin))
+        + inside_cards.code_html(text.SHELL_HEADING, command_lines(kept, origin=origin))
         + inside_cards.share_html(to_query(kept.recipe.classes, kept.choices or Choices()))
     )

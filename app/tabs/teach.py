@@ -13,6 +13,7 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import cards, components, text
+from app.alerts import sentence
 from app.border import DEVICE, PRIVATE, QUICK, told
 from app.examples import LESSONS
 from app.handlers.choices import METHODS, Choices, from_query
@@ -22,8 +23,8 @@ from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept, Runs
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown, stopping
-from app.tabs.rows import ClassRows, GalleryItems, class_rows
-from app.tabs.samples import in_gallery, samples_from_zip, samples_of
+from app.tabs.rows import VALUES, ClassRows, GalleryItems, class_rows
+from app.tabs.samples import in_gallery, photos_from_zip, samples_of
 from app.worked import RECIPE, load_worked
 
 __all__ = ["teach_tab"]
@@ -40,7 +41,6 @@ class _Form:
     settings: list[Any]
     alert: gr.HTML
     adapt: gr.Button
-    stop: gr.Button
 
     @property
     def inputs(self) -> list[Any]:
@@ -56,7 +56,7 @@ def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool
             examples, own = _starts()
             form, sample_zip = _form(lesson)
         side = result_side(engine, opening, bundled=bundled, file=LESSONS[0].path / RECIPE)
-    outputs = [form.alert, *side.outputs, form.stop]
+    outputs = [form.alert, *side.outputs, side.stop]
     side.then_panels(
         form.adapt.click(
             _adapting(engine, runs),
@@ -64,12 +64,11 @@ def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool
             outputs,
             show_progress="minimal",
             show_progress_on=side.run,
-            scroll_to_output=True,
             **PRIVATE,
             **DEVICE,
         )
     )
-    form.stop.click(stopping(runs), None, [form.stop], **QUICK)
+    side.stop.click(stopping(runs), None, [side.stop], **QUICK)
     side.then_panels(
         side.take.bring.upload(
             bringing(engine),
@@ -81,9 +80,19 @@ def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool
         )
     )
     filled = [*form.rows.outputs, form.samples]
-    side.then_panels(examples.click(_example(engine), None, [*filled, *outputs], **PRIVATE, **DEVICE))
+    side.then_panels(
+        examples.click(
+            _example(engine),
+            None,
+            [*filled, *outputs],
+            show_progress="minimal",
+            show_progress_on=[examples, side.run],
+            **PRIVATE,
+            **DEVICE,
+        )
+    )
     own.click(lambda: [*ClassRows.fill([]), None], None, filled, **QUICK)
-    sample_zip.upload(samples_from_zip, [sample_zip], [form.alert, form.samples], **PRIVATE)
+    sample_zip.upload(photos_from_zip, [sample_zip], [form.alert, form.samples], **PRIVATE)
     page.load(_from_link, None, [*filled, *form.settings], **QUICK)
     return side
 
@@ -101,12 +110,11 @@ def _form(lesson: Lesson) -> tuple[_Form, gr.UploadButton]:
     rows, _ = class_rows(lesson.rows, alert)
     components.html_area(heading(text.SAMPLES_HEADING) + note(text.SAMPLES_ZIP_HELP), name="samples-lead")
     samples = components.sample_zone(in_gallery(lesson.samples))
-    sample_zip = gr.UploadButton(
-        text.SAMPLES_FROM_ZIP, file_types=[".zip"], size="sm", elem_id="samples-zip", type="filepath"
-    )
+    with gr.Row(elem_classes="at-buttons"):
+        sample_zip = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name="samples")
     settings = _settings()
-    adapt, stop = components.run_buttons(text.ADAPT, start="adapt", stop="stop-adapting")
-    return _Form(rows, samples, settings, alert, adapt, stop), sample_zip
+    adapt = components.start_button(text.ADAPT, name="adapt")
+    return _Form(rows, samples, settings, alert, adapt), sample_zip
 
 
 def _settings() -> list[Any]:
@@ -117,9 +125,11 @@ def _settings() -> list[Any]:
     with gr.Accordion(text.SETTINGS, open=False, elem_id="settings"):
         method = gr.Dropdown(names, value=usual.method, label=text.METHOD_LABEL, info=text.METHOD_HELP)
         steps = gr.Slider(
-            1, LIMITS.steps, usual.steps, step=1, label=text.STEPS_LABEL, info=rules["steps"].help
+            1, LIMITS.steps, usual.steps, step=1, label=text.STEPS_LABEL, info=sentence(rules["steps"].help)
         )
-        lr = gr.Number(usual.lr, label=text.LR_LABEL, info=rules["lr"].help, minimum=0, maximum=10, step=0.01)
+        lr = gr.Number(
+            usual.lr, label=text.LR_LABEL, info=sentence(rules["lr"].help), minimum=0, maximum=10, step=0.01
+        )
         seed = gr.Number(usual.seed, label=text.SEED_LABEL, info=text.SEED_HELP, precision=0, minimum=0)
     return [method, steps, lr, seed]
 
@@ -157,7 +167,7 @@ def _from_link(request: gr.Request) -> Frame:
     """Class names and settings from the page's address, if it has any."""
     names, choices = from_query(request.query_params.multi_items())
     if not names:
-        return [gr.skip()] * (3 * LIMITS.rows + 2 + SETTINGS)
+        return [gr.skip()] * (VALUES + 1 + SETTINGS)
     rows = [Row(name, ()) for name in names]
     return [*ClassRows.fill(rows), None, choices.method, choices.steps, choices.lr, choices.seed]
 

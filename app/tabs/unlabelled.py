@@ -23,7 +23,7 @@ from app.markup import heading, note
 from app.state import Kept, Runs
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, stopping
 from app.tabs.rows import GalleryItems
-from app.tabs.samples import in_gallery, samples_from_zip, samples_of
+from app.tabs.samples import in_gallery, photos_from_zip, samples_of
 
 __all__ = ["TAB_ID", "unlabelled_tab"]
 
@@ -40,7 +40,6 @@ class _Form:
     settings: list[Any]
     alert: gr.HTML
     adapt: gr.Button
-    stop: gr.Button
 
     @property
     def inputs(self) -> list[Any]:
@@ -57,26 +56,25 @@ def unlabelled_tab(
             examples = components.example_row(cards.rolls_html(ROLLS), name="rolls")
             form = _form()
         side = result_side(engine, bundled=bundled, prefix="roll-")
-    outputs = [form.alert, *side.outputs, form.stop]
+    outputs = [form.alert, *side.outputs, side.stop]
     shows: dict[str, Any] = {"show_progress_on": side.run, **PRIVATE, **DEVICE}
     run = _adapting(engine, runs)
-    for start in (form.adapt.click, form.names.submit):
+    filled = examples.click(_fill, None, [form.alert, form.photos, form.names], **PRIVATE, queue=False)
+    for start in (form.adapt.click, form.names.submit, filled.then):
         begun = start(
             run,
             [side.kept, *form.inputs],
             outputs,
             show_progress="minimal",
-            scroll_to_output=True,
             **shows,
         )
         side.then_panels(begun)
-    form.stop.click(stopping(runs), None, [form.stop], **QUICK)
+    side.stop.click(stopping(runs), None, [side.stop], **QUICK)
     bring = side.take.bring
     side.then_panels(
         bring.upload(bringing(engine, most=LIMITS.samples), [bring, side.kept, form.photos], outputs, **shows)
     )
-    examples.click(_fill, None, [form.alert, form.photos, form.names], **PRIVATE, queue=False)
-    form.archive.upload(samples_from_zip, [form.archive], [form.alert, form.photos], **PRIVATE)
+    form.archive.upload(photos_from_zip, [form.archive], [form.alert, form.photos], **PRIVATE)
     page.load(_from_link, None, [tabs, form.names, *form.settings], **QUICK)
     return side
 
@@ -85,16 +83,15 @@ def _form() -> _Form:
     lead = heading(roll_text.PHOTOS_HEADING) + note(roll_text.PHOTOS_HELP)
     components.html_area(lead, name="roll-photos-lead")
     photos = components.roll_zone()
-    archive = gr.UploadButton(
-        roll_text.FROM_ZIP, file_types=[".zip"], size="sm", elem_id="roll-zip", type="filepath"
-    )
+    with gr.Row(elem_classes="at-buttons"):
+        archive = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name="roll")
     components.html_area(note(roll_text.ZIP_HELP), name="roll-zip-help")
     components.html_area(heading(roll_text.NAMES_HEADING), name="roll-names-lead")
     names = components.class_box(name="roll-names")
     settings = _settings()
-    adapt, stop = components.run_buttons(text.ADAPT, start="roll-adapt", stop="roll-stop")
+    adapt = components.start_button(text.ADAPT, name="roll-adapt")
     alert = components.html_area(name="roll-alert")
-    return _Form(photos, archive, names, settings, alert, adapt, stop)
+    return _Form(photos, archive, names, settings, alert, adapt)
 
 
 def _settings() -> list[Any]:

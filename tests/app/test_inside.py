@@ -105,7 +105,7 @@ def test_the_weights_are_the_adapted_tower(small, kept, tmp_path):
 
 
 def test_the_python_lines_are_python_with_the_settings_of_the_page(kept):
-    lines = python_lines(kept, bundled=True)
+    lines = python_lines(kept)
     ast.parse(lines)
     assert "atlas.open()" in lines
     assert f"steps={kept.choices.steps}, lr={kept.choices.lr:g}" in lines

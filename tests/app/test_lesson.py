@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import atlas_engine as atlas
-from app.handlers.lesson import Lesson, Row, Sample, read_lesson, read_samples, unpack
+from app.handlers.lesson import Lesson, Row, Sample, read_lesson, read_samples, unpack, unpack_photos
 from app.limits import LIMITS
 
 TWO = (Row("otter", ("a.png",)), Row("seal", ("b.png",)))
@@ -91,6 +91,24 @@ def test_a_zip_becomes_rows_of_files(archive, tmp_path):
     assert [row.name for row in rows] == ["blue", "dark green", "red"]
     assert [len(row.paths) for row in rows] == [4, 4, 4]
     assert all(Path(path).is_file() and tmp_path in Path(path).parents for row in rows for path in row.paths)
+
+
+@pytest.mark.parametrize(
+    ("members", "truths"),
+    [
+        (["1.png", "2.png"], [None, None]),
+        (["roll/1.png", "roll/sea_lion/2.png"], ["roll", "sea lion"]),
+        (["otter/1.png", "seal/1.png"], ["otter", "seal"]),
+    ],
+)
+def test_photos_of_a_zip_are_taken_from_anywhere_in_it_each_with_its_folder(members, truths, tmp_path, draw):
+    with zipfile.ZipFile(tmp_path / "roll.zip", "w") as packed:
+        for member in members:
+            packed.write(draw("a.png"), member)
+    samples = unpack_photos(str(tmp_path / "roll.zip"), tmp_path)
+    assert [sample.truth for sample in samples] == truths
+    assert [Path(sample.path).name for sample in samples] == [Path(member).name for member in members]
+    assert len({sample.path for sample in samples}) == len(members)
 
 
 def test_a_zip_that_climbs_out_leaves_nothing_outside(tmp_path, draw):

@@ -72,6 +72,30 @@ def test_pictures_that_changed_come_first_each_with_its_word(comparison):
     assert "1 of 3 are wrong" in html
 
 
+def test_both_sides_have_their_own_map_of_what_is_taken_for_what(comparison):
+    samples = [shown(name, "otter") for name in ("a.png", "b.png", "c.png")]
+    html = compare_cards.compare_html(comparison, samples)
+    titles = [text.confusion_title(side) for side in (text.ZERO_SHOT, text.ADAPTED)]
+    assert all(title in html for title in titles)
+    assert html.index(titles[0]) < html.index(titles[1])
+
+
+def test_many_pictures_with_the_same_answer_are_closed_at_first_and_changed_ones_never_are():
+    many = compare_cards.AT_FIRST + 5
+    names = tuple(f"{n}.png" for n in range(many))
+    before = [0.9] * many
+    samples = [shown(name) for name in names]
+    for changed in (1, many - 1):
+        after = [0.1] * changed + [0.9] * (many - changed)
+        pair = atlas.Comparison(predictions(*before, names=names), predictions(*after, names=names))
+        html = compare_cards.compare_html(pair, samples)
+        closed = html.partition("<details>")[2]
+        left = many - max(changed, compare_cards.AT_FIRST)
+        assert closed.count("at-pair'") == left
+        assert text.more_the_same(left) in closed
+        assert text.CHANGED_NOTES["changed"] not in closed
+
+
 def test_without_known_classes_there_is_no_right_or_wrong(comparison):
     html = compare_cards.compare_html(comparison, [shown("a.png"), shown("b.png"), shown("c.png")])
     assert "right" not in words(html)
@@ -87,6 +111,19 @@ def test_the_verdict_is_the_engines_sentence(kept, helped):
     html = run_cards.verdict_html(Kept(kept.recipe, "No clear difference.", helped=helped, stopped=True))
     assert "No clear difference." in words(html)
     assert text.STOPPED_NOTE in words(html)
+
+
+@pytest.mark.parametrize(("low", "doubted"), [(0.84, True), (0.86, False)])
+def test_a_gain_whose_band_overlaps_with_zero_shots_is_told_with_doubt(kept, low, doubted):
+    gain = atlas.Estimate(kept.recipe.method, 0.95, low, 1.0, 10)
+    result = Kept(kept.recipe, "Adapting helped.", helped=True, estimates=(ESTIMATE, gain))
+    assert (text.OVERLAP_NOTE in words(run_cards.verdict_html(result))) == doubted
+
+
+def test_a_method_that_was_asked_for_has_the_name_that_the_page_has_for_it(kept):
+    said = words(run_cards.verdict_html(Kept(kept.recipe, f"{kept.recipe.method} was asked for; fine.")))
+    assert f"“{text.METHOD_NAMES[kept.recipe.method]}” was asked for" in said
+    assert kept.recipe.method not in said
 
 
 def test_nothing_from_a_visitor_becomes_markup(kept):
@@ -112,7 +149,7 @@ def test_class_names_cannot_break_out_of_the_lines_to_copy(kept):
 
     evil = dataclasses.replace(kept.recipe, classes=('"); import os; ("', "$(reboot)", "`x`"))
     lines = Kept(evil, "", choices=kept.choices)
-    assert "import os" not in python_lines(lines, bundled=True).replace("import atlas_engine", "")
+    assert "import os" not in python_lines(lines).replace("import atlas_engine", "")
     assert not set("$`;()") & set(command_lines(lines))
 
 

@@ -74,7 +74,7 @@ def test_a_roll_is_read_looked_at_learned_from_and_compared_photo_by_photo(state
 
 def test_the_library_makes_the_same_recipe_of_the_same_folder(small, states, folder):
     kept, found = states[-1].kept, {"engine": small}
-    code = python_lines(kept, bundled=True).replace("my_photos", str(folder))
+    code = python_lines(kept).replace("my_photos", str(folder))
     for line in code.splitlines():
         wanted = ("import", "from", "photos =", "result = engine")
         if line.strip().startswith(wanted):

@@ -23,6 +23,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--use-fake-device-for-media-stream",  # a camera that shows a green field
+    "--use-fake-ui-for-media-stream",
 ]
 
 
@@ -49,15 +51,15 @@ def visit(chromium, server):
     """Open the page, at a width and in a colour scheme; afterwards nothing may have gone wrong unseen."""
     contexts, complaints = [], []
 
-    def open_page(*, width=1280, scheme="light", query="", ready=READY):
+    def open_page(*, width=1280, scheme="light", query="", ready=READY, address=server.address):
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         context.set_default_timeout(WAIT * 1000)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: complaints.extend(_strange(request.url, server.address)))
-        wait_until_it_hears(page, lambda: page.goto(server.address + query))
+        page.on("request", lambda request: complaints.extend(_strange(request.url, address)))
+        wait_until_it_hears(page, lambda: page.goto(address + query))
         for part in ready:
             page.wait_for_selector(part)
         return page

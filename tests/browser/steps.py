@@ -60,6 +60,17 @@ def choose_method(page, method):
     page.get_by_role("option", name=text.METHOD_NAMES[method], exact=True).click()
 
 
+def wait_until_in_sight(page, *parts):
+    """All of these are on the screen, at least where they begin."""
+    page.wait_for_function(
+        """parts => parts.every((part) => {
+            const { top } = document.querySelector(part).getBoundingClientRect();
+            return top >= 0 && top < innerHeight;
+        })""",
+        arg=list(parts),
+    )
+
+
 def adapt(page, *, pictures):
     """Press the button, and wait for a result of that many pictures."""
     page.click("#adapt")

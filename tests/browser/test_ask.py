@@ -31,8 +31,9 @@ def visit(visit):
     return open_tab
 
 
-def test_the_tab_opens_on_an_answered_example_and_the_next_is_one_key_away(visit):
-    page = visit()
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_tab_opens_on_an_answered_example_and_the_next_is_one_key_away(visit, width):
+    page = visit(width=width)
     assert page.locator(FIRST_WORDS).all_inner_texts() == ["cat", "coffee", "rocket"]
     assert text.OPENING in page.locator("#status").inner_text()
     assert page.locator("#banner").count() == 0

@@ -12,10 +12,11 @@ pytestmark = pytest.mark.browser
 NUMBERS = "#forget-numbers"
 
 
+@pytest.mark.parametrize("width", [1280, 390])
 def test_the_slider_tells_both_accuracies_and_own_zips_are_forgotten(
-    visit, archive, other_archive, artefacts
+    visit, archive, other_archive, artefacts, width
 ):
-    page = visit()
+    page = visit(width=width)
     panel(page, forget_text.TAB)
     before = page.locator(f"{NUMBERS} .at-shares").inner_text()
     assert forget_text.CONTROL_SIDE in before
@@ -41,7 +42,7 @@ def test_the_slider_tells_both_accuracies_and_own_zips_are_forgotten(
     slide_to(page, 50)
     page.locator("#forget-pictures .at-pair").nth(11).wait_for()
     wait_for_pictures(page)
-    page.screenshot(path=artefacts / "forget-own-1280.png", full_page=True)
+    page.screenshot(path=artefacts / f"forget-own-{width}.png", full_page=True)
     assert page.locator("#forget-alert [role=alert]").count() == 0
 
 

@@ -17,6 +17,7 @@ from tests.browser.steps import (
     wait_for_names,
     wait_for_pictures,
     wait_for_result,
+    wait_until_in_sight,
 )
 
 pytestmark = pytest.mark.browser
@@ -70,6 +71,14 @@ def look_inside(page):
     slider.fill("0")
     slider.press("Tab")
     page.locator("#turned .at-pair").nth(1).wait_for()
+    page.click("#turn-back")
+    page.wait_for_function("!document.querySelector('#turned .at-pair')")
+    page.locator("#turn-other input").click()
+    page.get_by_role("option").nth(1).click()
+    slider = page.locator("#turn-other-strength input[type=number]")
+    slider.fill("0")
+    slider.press("Tab")
+    page.locator("#turned .at-pair").nth(1).wait_for()
 
 
 def take_away(page, folder):
@@ -84,6 +93,13 @@ def take_away(page, folder):
     page.locator("#weights:visible").wait_for()
     link = page.locator("#lines .at-link a").get_attribute("href")
     assert link.startswith("?class=blue&class=red")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for button, wanted in ((".at-copied .at-copy", "import atlas_engine"), (".at-link .at-copy", link)):
+        page.locator(f"#lines {button}").first.click()
+        page.locator("#lines").get_by_text(text.COPIED).first.wait_for()
+        page.wait_for_function(
+            "wanted => navigator.clipboard.readText().then((words) => words.includes(wanted))", arg=wanted
+        )
     upload(page, "#bring", recipe)
     page.get_by_text(text.BROUGHT).wait_for()
     (folder / "mine.safetensors").write_bytes(b"MZ" * 100)
@@ -106,8 +122,9 @@ def test_a_zip_fills_the_rows_and_another_the_samples_and_rows_come_and_go(visit
     wait_for_names(page, ["red", ""])
 
 
-def test_what_cannot_be_learned_gets_a_sentence_and_a_long_run_is_stopped(visit, colours, tmp_path):
-    page = visit()
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_cannot_be_learned_gets_a_sentence_and_a_long_run_is_stopped(visit, colours, tmp_path, width):
+    page = visit(width=width)
     page.on("dialog", lambda dialog: pytest.fail("a class name was run"))
     start_own(page, colours, steps=LIMITS.steps, method="atlas+text-probe")
     page.fill(NAME.format(2), "red")
@@ -122,6 +139,7 @@ def test_what_cannot_be_learned_gets_a_sentence_and_a_long_run_is_stopped(visit,
     page.click("#adapt")
     page.get_by_role("alert").filter(has_text="words.jpg").wait_for()
     page.get_by_text("Learning: step").wait_for()
+    wait_until_in_sight(page, "#run", "#stop-adapting")  # though the button is far below
     page.click("#stop-adapting")
     wait_for_result(page, 2)
     assert text.STOPPED_NOTE in page.locator("#run").inner_text()

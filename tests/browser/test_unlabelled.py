@@ -1,20 +1,24 @@
-"""Photos without labels, adapted to in a real browser on a phone, and the link that carries their names."""
+"""Photos without labels, adapted to in a real browser at both widths, and the link with their names."""
 
 from __future__ import annotations
+
+import zipfile
+from pathlib import Path
 
 import pytest
 
 from app import roll_text, text
 from app.examples import ROLLS
-from tests.browser.steps import panel, wait_for_pictures
+from tests.browser.steps import panel, upload, wait_for_pictures
 
 pytestmark = pytest.mark.browser
 
 NAMES = "#roll-names textarea"
 
 
-def test_a_roll_of_photos_is_adapted_to_compared_and_taken_away(visit, colours, artefacts):
-    page = visit(width=390)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_roll_of_photos_is_adapted_to_compared_and_taken_away(visit, colours, artefacts, width):
+    page = visit(width=width)
     panel(page, roll_text.TAB)
     page.click("#roll-adapt")
     page.get_by_role("alert").filter(has_text=roll_text.NO_PHOTOS).wait_for()
@@ -27,7 +31,7 @@ def test_a_roll_of_photos_is_adapted_to_compared_and_taken_away(visit, colours, 
     page.locator("#roll-compare .at-pair").nth(len(files) - 1).wait_for()
     wait_for_pictures(page)
     assert page.locator("#roll-alert [role=alert]").count() == 0
-    page.screenshot(path=artefacts / "roll-adapted-390.png", full_page=True)
+    page.screenshot(path=artefacts / f"roll-adapted-{width}.png", full_page=True)
     page.locator("#roll-result").get_by_role("tab", name=text.TAB_TAKE, exact=True).click()
     page.wait_for_function("document.querySelector('#roll-lines').textContent.includes('adapt test-time')")
     link = page.locator("#roll-lines .at-link a").get_attribute("href")
@@ -35,28 +39,34 @@ def test_a_roll_of_photos_is_adapted_to_compared_and_taken_away(visit, colours, 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_an_example_fills_in_photos_and_names_and_a_link_opens_on_this_tab(visit):
+def test_a_link_opens_on_this_tab_and_a_flat_zip_fills_in_its_photos(visit, colours, tmp_path):
     page = visit(query="?word=otter&word=sea+lion", ready=("#roll-adapt",))
     assert page.get_by_role("tab", name=roll_text.TAB).get_attribute("aria-selected") == "true"
     page.wait_for_function(f"document.querySelector('{NAMES}').value === 'otter, sea lion'")
+    with zipfile.ZipFile(tmp_path / "roll.zip", "w") as packed:
+        for file in colours[0]["red"]:
+            packed.write(file, Path(file).name)
+    upload(page, "#roll-zip", tmp_path / "roll.zip")
+    page.locator("#roll .thumbnail-item").nth(2).wait_for()
+    assert page.locator("#roll-alert [role=alert]").count() == 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_one_click_adapts_to_the_first_example_and_counts_what_is_right(visit, artefacts, width):
+    page = visit(width=width)
+    panel(page, roll_text.TAB)
     example = ROLLS[0]
     page.get_by_role("button", name=roll_text.example_label(example.title, example.classes)).click()
-    page.locator("#roll .thumbnail-item").nth(len(example.photos) - 1).wait_for()
+    page.locator("#roll-run .at-verdict").filter(has_text="answers changed").wait_for()
     page.wait_for_function(
         "([field, names]) => document.querySelector(field).value === names",
         arg=[NAMES, ", ".join(example.classes)],
     )
-
-
-def test_the_first_example_is_adapted_to_and_counted(visit, artefacts):
-    page = visit()
-    panel(page, roll_text.TAB)
-    example = ROLLS[0]
-    page.get_by_role("button", name=roll_text.example_label(example.title, example.classes)).click()
-    page.locator("#roll .thumbnail-item").nth(len(example.photos) - 1).wait_for()
-    page.click("#roll-adapt")
-    page.locator("#roll-run .at-verdict").filter(has_text="answers changed").wait_for()
-    page.locator("#roll-compare .at-pair").nth(len(example.photos) - 1).wait_for()
+    pictures = page.locator("#roll-compare .at-pair")
+    pictures.nth(len(example.photos) - 1).wait_for(state="attached")
+    assert not pictures.last.is_visible(), "what is as before is closed at first"
+    page.locator("#roll-compare summary").first.click()
+    pictures.last.wait_for()
     wait_for_pictures(page)
     assert page.locator("#roll-alert [role=alert]").count() == 0
-    page.screenshot(path=artefacts / "roll-example-1280.png", full_page=True)
+    page.screenshot(path=artefacts / f"roll-example-{width}.png", full_page=True)

@@ -14,6 +14,7 @@ from tests.browser.steps import (
     upload,
     wait_for_names,
     wait_for_result,
+    wait_until_in_sight,
 )
 
 pytestmark = pytest.mark.browser
@@ -70,6 +71,7 @@ def test_who_waits_sees_the_place_in_the_queue_and_a_closed_page_frees_the_lane(
     for other in (second, third):
         other.click("#adapt")
         other.locator("#run").get_by_text("queue:").wait_for()
+        wait_until_in_sight(other, "#run")
     second.close()  # while it waits
     first.close()  # in the middle of its run
     wait_for_result(third, 2)

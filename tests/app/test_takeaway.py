@@ -1,0 +1,86 @@
+"""The lines to copy make the very result again: run as they stand, with the bundled model and another."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+import atlas_engine as atlas
+from app import text
+from app.handlers.choices import Choices
+from app.handlers.takeaway import SHIPPED, Origin, command_lines, origin_of, python_lines
+from app.handlers.teach import teach
+from atlas_engine import fetching
+from atlas_engine.cli.frame import main as atlas_command
+from tests.standins import ARCH, stand_in
+
+QUICK = Choices(method="atlas+text-probe", steps=2, lr=0.0123456789, seed=3)
+
+
+@pytest.fixture
+def desk(squares, tmp_path, monkeypatch):
+    """A folder of one's own with the pictures in it, where lines are typed."""
+    shutil.copytree(squares / "teach", tmp_path / "my_pictures")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def typed(lines):
+    """Run the lines of a terminal, comments left out; the file that the first writes."""
+    for line in lines.splitlines():
+        if not line.startswith("#"):
+            assert atlas_command(shlex.split(line)[1:]) == 0, line
+    (written,) = Path().glob("*.atlas.safetensors")
+    return written
+
+
+def test_typed_and_run_in_python_both_make_the_recipe_of_the_page(engine, lesson, desk):
+    *_, last = teach(engine, lesson, QUICK)
+    kept = last.kept
+    assert origin_of(engine, bundled=engine.backbone.name) == SHIPPED
+    file = typed(command_lines(kept))
+    assert atlas.Recipe.load(file) == kept.recipe
+    shutil.copy(next((desk / "my_pictures").rglob("*.png")), "new.jpg")
+    code = python_lines(kept)
+    exec(code, {})
+    assert atlas.Recipe.load(file) == kept.recipe
+
+
+def test_with_a_model_and_bank_of_ones_own_they_name_both_and_no_folder(lesson, desk, tmp_path_factory):
+    offer = stand_in(tmp_path_factory.mktemp("hub"))
+    *_, ready = fetching.prepare(offer, cache=False)
+    *_, last = teach(ready.engine, lesson, QUICK)
+    origin = origin_of(ready.engine, bundled="bundled")
+    assert origin == Origin(f"{ARCH}@base.safetensors")
+    shutil.copy(offer.model.partition("@")[2], desk / "base.safetensors")
+    shutil.copy(ready.engine.bank_path, desk / "bank.safetensors")
+    lines = command_lines(last.kept, origin=origin)
+    assert "tmp" not in lines
+    again = atlas.Recipe.load(typed(lines))
+    assert dataclasses.replace(again, model=last.kept.recipe.model) == last.kept.recipe
+    assert f"atlas.open('{ARCH}@base.safetensors', bank=\"bank.safetensors\")" in python_lines(
+        last.kept, origin=origin
+    )
+
+
+def test_with_real_clip_the_lines_build_its_bank_as_the_page_did(kept):
+    origin = Origin("ViT-B-32/openai", "tanganke-b32", "int4")
+    first, second, _ = command_lines(kept, origin=origin).splitlines()
+    assert first == "atlas bank import tanganke-b32 --storage int4 -o bank.safetensors"
+    assert "--model ViT-B-32/openai --bank bank.safetensors" in second
+    code = python_lines(kept, origin=origin)
+    assert "*_, ready = atlas.prepare('ViT-B-32/openai')" in code
+    assert "with ready.engine as engine:" in code
+    assert origin.storage == fetching.STORAGE
+    assert origin.public in {offer.file.partition(".")[0] for offer in atlas.offers()}
+
+
+def test_of_a_run_that_was_stopped_the_lines_say_that_it_cannot_be_repeated(kept):
+    stopped = dataclasses.replace(kept, stopped=True)
+    for lines in (python_lines, command_lines):
+        assert text.STOPPED_COMMENT in lines(stopped)
+        assert text.STOPPED_COMMENT not in lines(kept)
