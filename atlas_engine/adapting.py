@@ -2,8 +2,8 @@
 
     preview   a head on zero-shot features of the pictures and of a random view of each, at once
     look      more random views, each once, as far as the frozen part of the tower goes
-    learn     coefficients and head from there, for all pictures and beside it without each part of them
-    fit       the head anew, on what the coefficients make of the pictures and views
+    learn     coefficients from there, for all pictures and beside it without each part of them
+    fit       the head, on what half of these coefficients make of the pictures and views
     verdict   who was right on what was held out
 
 `auto` does all of that and keeps zero-shot where nothing beats it; any other method does what it is told.
@@ -35,7 +35,7 @@ from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.data.augment import Augment
 from atlas_engine.data.support import Support
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.heads.base import UNUSED, Evidence, Head
+from atlas_engine.heads.base import UNUSED, Evidence, Head, ZeroShot
 from atlas_engine.heads.registry import HEADS, Sight
 from atlas_engine.moving import Moving
 from atlas_engine.recipe import Recipe
@@ -53,7 +53,10 @@ class Method(NamedTuple):
     head: str
     slopes: bool = False
     learns: bool = False
-    layout: Layout | None = None
+    layout: Layout = Layout()
+    share: float = 0.5  # of the tower's weights, from its end, that may move
+    stride: float = 1.0  # times the learning rate
+    way: float = 1.0  # share of the way to what was learned that is gone
 
     @property
     def mixes(self) -> bool:
@@ -72,15 +75,16 @@ METHODS = MappingProxyType(
         "slope": Method("none", slopes=True),
         "atlas-iso": Method("none", learns=True, layout=Layout("isotropic")),
         "atlas": Method("none", learns=True),
-        "slope+atlas": Method("none", slopes=True, learns=True),
+        "slope+atlas": Method("none", slopes=True, learns=True, stride=0.4),
         "atlas+tip": Method("tip", learns=True),
         "atlas+lpp": Method("lpp", learns=True),
-        "atlas+text-probe": Method("text-probe", learns=True),
+        "atlas+text-probe": Method(
+            "text-probe", learns=True, layout=Layout(partitions=20), share=0.85, stride=4.0, way=0.5
+        ),
     }
 )
 PREVIEW, WANTED = "text-probe", "atlas+text-probe"
 """What `auto` shows first and at last; it keeps whichever did best on what was held out."""
-WARM = 0.4  # of the learning rate, where slopes have given a start
 
 
 def find_method(name: str) -> Method:
@@ -123,12 +127,12 @@ class _Adaptation:
         self.scene, self.name, self.method = scene, method, find_method(method)
         self.head = HEADS[self.method.head]
         self.config, self.seed, self.stop = config, seed, stop
-        self.layout = layout or self.method.layout or Layout()
+        self.layout = layout or self.method.layout
         self.story = Story()
         self.moving = Moving(
             scene.backbone,
             scene.bank,
-            share=config.share,
+            share=self.method.share if config.share is None else config.share,
             layout=self.layout,
             wide=self.head.sees is not Sight.said,
         )
@@ -151,15 +155,15 @@ class _Adaptation:
     ) -> Generator[Step, None, AdaptResult]:
         """The method that was asked for, whether it helps or not."""
         views = yield from looking
-        labels = self.labels[None]
-        subject = self.subject(self.heads(self.evidence(looks), labels))
+        labels, evidence = self.labels[None], self.evidence(looks)
+        subject = self.subject(self.beside(self.heads(evidence, labels), evidence))
         if self.method.slopes:
             subject = yield from self.sloped(subject, looks[0], views, labels)
         if not self.method.learns:
             (lam,) = _start_of(subject)[LAM]
             return self.ended(self.name, self.recipe(self.name, subject.head(_start_of(subject)), lam))
         ending = yield from self.learn(subject, views, labels)
-        (lam,), (head,) = ending.values[LAM], self.learned(subject, ending, looks, labels)
+        (lam,), (head,) = self.gone(ending), self.learned(subject, ending, looks, labels)
         return self.ended(self.name, self.recipe(self.name, head, lam), ending=ending)
 
     def checked(
@@ -177,10 +181,10 @@ class _Adaptation:
         known = {ZERO_SHOT: self.recipe(ZERO_SHOT, zero_shot), PREVIEW: self.recipe(PREVIEW, heads[-1])}
         yield self.story.mark("preview", 0, 1, share=FIRST, preview=known[PREVIEW])
         views = yield from looking
-        subject = self.subject(heads)
+        subject = self.subject(self.beside(heads, plain))
         ending = yield from self.learn(subject, views, labels)
         if ending.outcome is Outcome.finished:  # one that was stopped keeps what it has checked, at once
-            lam, learned = ending.values[LAM], self.learned(subject, ending, looks, labels)
+            lam, learned = self.gone(ending), self.learned(subject, ending, looks, labels)
             answers[WANTED] = self.answers(subject.encoder, lam, learned, looks[0], fold)
             known[WANTED] = self.recipe(WANTED, learned[-1], lam[-1])
             self.story.estimates = estimates_of(answers, self.labels, fold)
@@ -209,6 +213,13 @@ class _Adaptation:
         """Where the head begins, for every labelling (R N)."""
         return [self.head.start(evidence.labelled(row.repeat(1 + self.head.views))) for row in labels]
 
+    def beside(self, heads: Sequence[Head], evidence: Evidence) -> Sequence[Head]:
+        """The heads that coefficients are learned under: these, or the class names for one that follows.
+
+        A head that fits its pictures leaves hardly any loss for the coefficients to learn from.
+        """
+        return [ZeroShot.fitted(evidence)] * len(heads) if self.head.follows else heads
+
     def subject(self, heads: Sequence[Head], lam: Tensor | None = None) -> HeadedSubject:
         """What is to be learned, for every head side by side; from no coefficients unless some are given."""
         composer = self.moving.composer()
@@ -229,21 +240,24 @@ class _Adaptation:
 
     def learn(self, subject: HeadedSubject, views: Tensor, labels: Tensor) -> Generator[Step, None, Ending]:
         """Coefficients and head, for every labelling (R N) side by side."""
-        warm = WARM if self.method.slopes else 1.0
-        config = replace(self.config, lr=warm * self.config.lr)
+        config = replace(self.config, lr=self.method.stride * self.config.lr)
         seeds = [self.seed + run for run in range(len(labels))]
         steps = few_shot(subject, views, labels, config=config, seeds=seeds, stop=self.stop)
         before = FIRST + LOOKING + SLOPING * self.method.slopes
         return (yield from self.story.follow(steps, since=before))
 
+    def gone(self, ending: Ending) -> Tensor:
+        """The coefficients of each run as far as the method goes with them."""
+        return self.method.way * ending.values[LAM]
+
     def learned(
         self, subject: HeadedSubject, ending: Ending, looks: Sequence[Tensor], labels: Tensor
     ) -> list[Head]:
-        """The head of each run (R N) with its coefficients: as it was learned, or fitted anew."""
-        if not self.head.refitted:
+        """The head of each run (R N) with its coefficients: as it was learned, or fitted to them."""
+        if not self.head.follows:
             return [subject.head(ending.values, run=run) for run in range(len(labels))]
         heads = []
-        for lam, row in zip(ending.values[LAM], labels, strict=True):
+        for lam, row in zip(self.gone(ending), labels, strict=True):
             heads += self.heads(self.evidence(looks, see=subject.encoder.at(lam).features), row[None])
         return heads
 

@@ -13,18 +13,20 @@ was seen on the way, beside what is usual among these pictures.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.bank.blocks import KINDS
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.stages import late_part
 from atlas_engine.clip.wide import Usual, first_map, glances, usual_of, wide_scale, wide_text, widen
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.kernel import Composer
+from atlas_engine.errors import ModelError
 
 __all__ = ["Moving", "Part"]
 
@@ -71,7 +73,7 @@ class Part:
 
 
 class Moving(Part):
-    """A part of a tower, and the task vectors that move it."""
+    """A part of a tower, and the task vectors that move it: all its blocks, or those of some kinds."""
 
     def __init__(
         self,
@@ -81,14 +83,22 @@ class Moving(Part):
         share: float,
         layout: Layout | None = None,
         wide: bool = False,
+        kinds: Sequence[str] = KINDS,
     ) -> None:
         super().__init__(backbone, share=share, wide=wide)
-        self.bank, self.layout = bank, layout or Layout()
+        self.bank, self.layout, self._kinds = bank, layout or Layout(), kinds
 
     def composer(self) -> Composer:
         """θ(λ) of the part that moves."""
         base = dict(self.backbone.visual.named_parameters())
-        names = [name for name, _ in self.tower.named_parameters()]
+        blocks = self.bank.blocks
+        named = [name for name, _ in self.tower.named_parameters()]
+        names = [name for name in named if blocks[blocks.index(name)].kind in self._kinds]
+        if not names:
+            raise ModelError(
+                f"no block of this part of the tower is a {' or '.join(self._kinds)}. Let more of it move "
+                "(share=1), or choose a method that moves others."
+            )
         if len(names) == len(base):
             return Composer(base, self.bank, self.layout)
         return Composer({name: base[name] for name in names}, self.bank.over(names), self.layout)

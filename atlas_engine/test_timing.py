@@ -5,15 +5,17 @@
     fit       a head: class centres anchored to the class names, or from these sure answers of every class
     check     what can be told without labels: the verdict
 
-`auto` looks whether there are enough pictures, and of all classes, and then fits a head; by our measurements
-coefficients add nothing to it. Without labels a check can find signs of harm, not prove a gain. Any other
-method does what it is told, and is undone only where it shows signs of collapse.
+`auto` looks whether there are enough pictures, and of which classes. Where all seem to be there it learns
+coefficients of the norms by sure answers and fits a head that uses every class alike; where that is less
+sure, a head alone that uses each as often as its centre does; else it keeps zero-shot. Without labels a check
+can find signs of harm, not prove a gain. Any other method does what it is told, and is undone only where it
+shows signs of collapse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -28,10 +30,12 @@ from atlas_engine.adapt.story import Story
 from atlas_engine.adapt.subject import LAM, ComposedSubject, Subject
 from atlas_engine.adapt.test_time import TestTimeConfig, Views, learn_unlabelled
 from atlas_engine.adapt.validate import ZERO_SHOT
-from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, vitals_of
+from atlas_engine.adapt.vitals import Vitals, alarm, all_there, doubtful, nothing_to_learn, vitals_of
 from atlas_engine.adapt.watch import Stop
 from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.bank.blocks import KINDS
 from atlas_engine.clip.backbone import Backbone
+from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.data.augment import STRONG, WEAK
 from atlas_engine.errors import ConfigError, unknown_name
@@ -69,6 +73,9 @@ class Method(NamedTuple):
 
     objective: str | None
     head: str = "none"
+    kinds: tuple[str, ...] = KINDS  # of blocks that move
+    layout: Layout = Layout()
+    stride: float = 1.0  # times the learning rate
 
 
 METHODS = MappingProxyType(
@@ -76,6 +83,10 @@ METHODS = MappingProxyType(
         ZERO_SHOT: Method(None),
         "anchored": Method(None, "anchored"),
         "balanced": Method(None, "balanced"),
+        "proportioned": Method(None, "proportioned"),
+        "entropy+balanced": Method(
+            "entropy", "balanced", kinds=("norm",), layout=Layout(partitions=20), stride=50.0
+        ),
         "ufm": Method("ufm"),
         "entropy": Method("entropy"),
         "sar": Method("sar"),
@@ -85,8 +96,8 @@ METHODS = MappingProxyType(
 NORMS = ("ln-ufm", "ln-entropy", "ln-sar", "ln-simclr")
 """Baselines: the same objectives over the norm layers. They are no recipes of coefficients."""
 
-WANTED = "balanced"
-"""What `auto` does where its checks pass."""
+WANTED, CAREFUL = "entropy+balanced", "proportioned"
+"""What `auto` does where all classes seem to be among the pictures, and where that is less sure."""
 
 
 def find_test_method(name: str) -> Method:
@@ -149,8 +160,16 @@ class _Adaptation:
     ) -> None:
         self.scene, self.name, self.method = scene, method, find_test_method(method)
         self.config, self.seed, self.stop = config, seed, stop
+        self.kept = WANTED if method == AUTO else method
         self.sees = find_head(self.method.head).sees
-        self.moving = Moving(scene.backbone, scene.bank, share=config.share, wide=self.sees is not Sight.said)
+        self.moving = Moving(
+            scene.backbone,
+            scene.bank,
+            share=config.share,
+            layout=self.method.layout,
+            wide=self.sees is not Sight.said,
+            kinds=self.method.kinds,
+        )
         self.scale = scene.backbone.logit_scale
         self.story = Story()
 
@@ -162,28 +181,47 @@ class _Adaptation:
         features = self.moving.features(clean)
         if self.name == ZERO_SHOT:
             return self.ended(ZERO_SHOT)
-        reason = nothing_to_learn(features)
-        if not reason and self.name == AUTO:
-            reason = doubtful(self.by_names(features), self.centres(features).logits(self.said(features)))
+        reason = nothing_to_learn(features) or (self.doubts(features) if self.name == AUTO else "")
         if reason:
             return self.ended(ZERO_SHOT, verdict=_kept_zero_shot(reason))
-        if self.method.objective is not None:
-            return (yield from self.mixed(clean, features.shape[1]))
-        head = self.fitted(features)
-        if self.name != AUTO:
-            return self.ended(self.name, head)
-        return self.ended(WANTED, head, verdict=_adapted(WANTED, *self.changed(features, head)))
+        if METHODS[self.kept].objective is None:
+            return self.adapted(features, self.fitted(features))
+        return (yield from self.mixed(clean, features))
 
-    def mixed(self, clean: Tensor, width: int) -> Generator[Step, None, AdaptResult]:
+    def doubts(self, features: Tensor) -> str:
+        """Why `auto` had better do nothing; where there is no reason, `kept` is what it will do."""
+        centres = self.centres(features).logits(self.said(features))
+        self.kept = WANTED if all_there(centres) else CAREFUL
+        return doubtful(self.by_names(features), centres)
+
+    def mixed(self, clean: Tensor, before: Tensor) -> Generator[Step, None, AdaptResult]:
         """Learn coefficients, and keep them unless they show signs of collapse."""
         views = yield from self.look(clean)
         encoder = ComposedEncoder(self.moving.tower, self.moving.composer())
-        ending = yield from self.learn(self.subject(encoder, width), views)
+        ending = yield from self.learn(self.subject(encoder, before.shape[1]), views)
         lam, reason = self.furthest(encoder, ending.values[LAM][0], views)
         reason = reason or (ending.reason.rstrip(".") if any(ending.collapsed) else "")
         if reason:
             return self.ended(ZERO_SHOT, ending=ending, verdict=_kept_zero_shot(reason))
-        return self.ended(self.name, lam=lam, ending=ending)
+        features = self.moving.features(clean, see=encoder.at(lam).features)
+        return self.adapted(before, self.fitted(features), features=features, lam=lam, ending=ending)
+
+    def adapted(
+        self,
+        before: Tensor,
+        head: Probe | None,
+        *,
+        features: Tensor | None = None,
+        lam: Tensor | None = None,
+        ending: Ending | None = None,
+    ) -> AdaptResult:
+        """The result of a method that was not undone, for pictures as they were seen before and are now."""
+        if self.name != AUTO or head is None:
+            return self.ended(self.kept, head, lam=lam, ending=ending)
+        answers = head.logits(before if features is None else features).argmax(dim=1)
+        changed = int((answers != self.by_names(before).argmax(dim=1)).sum())
+        verdict = _adapted(self.kept, changed, len(answers))
+        return self.ended(self.kept, head, lam=lam, ending=ending, verdict=verdict)
 
     def furthest(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> tuple[Tensor, str]:
         """The share of the way to λ on which two views of a picture agree most; and what is wrong there."""
@@ -221,7 +259,7 @@ class _Adaptation:
             subject,
             views,
             objective=self.method.objective,
-            config=self.config,
+            config=replace(self.config, lr=self.method.stride * self.config.lr),
             trust=self.zero_shot if self.on_features else None,
             seed=self.seed,
             stop=self.stop,
@@ -257,19 +295,22 @@ class _Adaptation:
     def centres(self, features: Tensor) -> Probe:
         return anchored(self.said(features), self.scene.text, logit_scale=self.scale)
 
-    def fitted(self, features: Tensor) -> Probe:
-        """The method's head for these pictures."""
-        centres = self.centres(features)
-        if self.method.head == "anchored":
+    def fitted(self, features: Tensor) -> Probe | None:
+        """The method's head for these pictures, if it has one."""
+        kind = METHODS[self.kept].head
+        if kind == "none":
+            return None
+        centres, width = self.centres(features), features.shape[1]
+        if kind == "anchored":
             return centres
-        width = features.shape[1]
         _, scale = self.moving.words(self.scene.text, width)
-        return balanced(features, centres.widened(width, factor=scale / self.scale), logit_scale=scale)
-
-    def changed(self, features: Tensor, head: Probe) -> tuple[int, int]:
-        """How many of the pictures are answered otherwise than by zero-shot, and how many there are."""
-        answers = head.logits(features).argmax(dim=1)
-        return int((answers != self.by_names(features).argmax(dim=1)).sum()), len(features)
+        counted = centres.logits(self.said(features)).softmax(dim=1).mean(dim=0)
+        return balanced(
+            features,
+            centres.widened(width, factor=scale / self.scale),
+            logit_scale=scale,
+            proportions=counted if kind == "proportioned" else None,
+        )
 
     @torch.no_grad()
     def vitals(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> Vitals:

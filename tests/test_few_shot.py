@@ -160,22 +160,30 @@ def test_a_saved_recipe_of_any_method_gives_the_same_logits(method, support, ban
     assert not torch.allclose(logits, zero_shot, atol=1e-3)
 
 
-def test_a_fitted_head_is_fitted_anew_on_what_the_coefficients_make_of_the_pictures(
-    support, bank, monkeypatch
-):
-    """Left as joint training leaves it, the head is another one; the coefficients are the same."""
-
-    def learned():
+def test_a_head_that_follows_changes_no_coefficients_and_half_of_these_are_kept(support, bank, monkeypatch):
+    def coefficients():
         run = tiny_engine().few_shot(support, method="atlas+text-probe", bank=bank, config=CONFIG)
-        return run.result().recipe
+        return run.result().coefficients.values
 
-    anew = learned()
-    row = dataclasses.replace(HEADS["text-probe"], refitted=False)
-    monkeypatch.setattr(adapting, "HEADS", {**HEADS, "text-probe": row})
-    left = learned()
-    assert torch.equal(anew.coefficients.values, left.coefficients.values)
-    assert anew.coefficients.values.any()
-    assert not torch.allclose(anew.head["weight"], left.head["weight"])
+    half = coefficients()
+    other = dataclasses.replace(HEADS["text-probe"], start=HEADS["linear-probe"].start)
+    monkeypatch.setattr(adapting, "HEADS", {**HEADS, "text-probe": other})
+    assert half.any()
+    assert torch.equal(coefficients(), half)
+    whole = METHODS["atlas+text-probe"]._replace(way=1.0)
+    monkeypatch.setattr(adapting, "METHODS", {**METHODS, "atlas+text-probe": whole})
+    assert torch.equal(0.5 * coefficients(), half)
+
+
+def test_a_head_that_follows_is_fitted_to_what_the_coefficients_make_of_the_pictures(support, bank):
+    engine = tiny_engine()
+    moved, still = (
+        engine.few_shot(support, method="atlas+text-probe", bank=bank, config=config).result().recipe.head
+        for config in (CONFIG, dataclasses.replace(CONFIG, steps=0))
+    )
+    alone = engine.few_shot(support, method="text-probe", bank=bank, config=CONFIG).result().recipe.head
+    assert torch.allclose(still["weight"].float(), alone["weight"].float(), atol=1e-2)  # of half precision
+    assert not torch.allclose(moved["weight"].float(), alone["weight"].float(), atol=1e-2)
 
 
 def test_learning_may_start_where_slopes_point(support, bank):

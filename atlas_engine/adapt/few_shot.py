@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from atlas_engine import runtime
 from atlas_engine.adapt.loop import Ending, LoopConfig, Request, learn
 from atlas_engine.adapt.subject import Subject
 from atlas_engine.adapt.watch import Stop
@@ -33,8 +34,11 @@ class FewShotConfig(LoopConfig):
     lr: float = setting(0.05, help="learning rate of the first step", low=0.0, high=100.0)
     batch: int = setting(16, help="pictures a step; all of them where there are fewer", low=1)
     views: int = setting(6, help="random views of each picture, made once and kept", low=1, high=1000)
-    share: float = setting(
-        0.5, help="share of the tower's weights, from its end, that may move; 1 for all", low=0.0, high=1.0
+    share: float | None = setting(
+        None,
+        help="share of the tower's weights, from its end, that may move, 1 for all; none is the method's own",
+        low=0.0,
+        high=1.0,
     )
     folds: int = setting(4, help="most parts the pictures are held out in, one after another", low=2, high=64)
 
@@ -70,7 +74,8 @@ class _Turns:
         view = torch.randint(len(self._views), (len(chosen),), generator=request.generator)
         counts = torch.bincount(labels[rows.to(labels.device)])
         weights = 1.0 / counts[labels[chosen]]
-        return Batch(self._views[view.to(chosen.device), chosen], labels=labels[chosen], weights=weights)
+        images = runtime.for_convolutions(self._views[view.to(chosen.device), chosen])
+        return Batch(images, labels=labels[chosen], weights=weights)
 
     def _turn(self, request: Request, rows: Tensor) -> Tensor:
         size = min(self._size, len(rows))

@@ -16,16 +16,17 @@ from torch import Tensor
 
 from atlas_engine.entropies import entropies, marginal_entropy
 
-__all__ = ["Vitals", "alarm", "doubtful", "nothing_to_learn", "reach", "vitals_of"]
+__all__ = ["Vitals", "alarm", "all_there", "doubtful", "nothing_to_learn", "reach", "vitals_of"]
 
 FEWER = 0.75  # classes in use, as a share of before, below which answers crowd
 SURER = 0.35  # growth of the mean confidence that no honest step brings
 UNSTEADY = 0.05  # fall of the agreement between views
 SAME = 1e-4  # distance below which two features are of the same picture
-REACH, REACH_OF_ALL = 0.4, 1.6
-"""Pictures that the less used half of the classes has, as a share of an equal part, below which it is safer
-not to learn; of few classes more is asked, 1.6 in C. Where classes are missing, an objective that pays for
-using all of them invents them. On the sets of the bank nothing else told missing classes as well."""
+REACH, EVEN, REACH_OF_ALL = 0.3, 0.5, 1.6
+"""Pictures that the less used half of the classes has, as a share of an equal part: below the first it is
+safer not to learn, and only from the second on all classes may be taken to be there; of few classes more is
+asked, 1.6 in C. Where classes are missing, an objective that pays for using all of them invents them. On the
+sets of the bank nothing else told missing classes as well."""
 LEAST = 40
 """Pictures below which one odd picture decides too much: with 20, single sets of the bank, plain or damaged,
 lost more than all won on their mean; with 40 no longer."""
@@ -88,7 +89,7 @@ def doubtful(names: Tensor, centres: Tensor) -> str:
     told = float(marginal_entropy(names) - entropies(names).mean()) / math.log(classes)
     if told < INFORMED:
         return "the class names hardly tell these pictures apart, so there is nothing to build on"
-    if reach(centres) < max(REACH, REACH_OF_ALL / classes):
+    if not _reaches(centres, REACH):
         few = int((centres.argmax(dim=1).bincount(minlength=classes) > 0).sum())
         return (
             f"the pictures seem to show only some of the {classes} classes ({few} are answered, and half of "
@@ -97,11 +98,20 @@ def doubtful(names: Tensor, centres: Tensor) -> str:
     return ""
 
 
+def all_there(centres: Tensor) -> bool:
+    """Whether every class seems to be among the pictures, by the answers (N C) of the class centres."""
+    return _reaches(centres, EVEN)
+
+
 def reach(logits: Tensor) -> float:
     """How much the less used half of the classes is used, 1 for as much as the others; by answers (N C)."""
     count, classes = logits.shape
     used = logits.argmax(dim=1).bincount(minlength=classes).float().sort().values
     return float(used[: max(1, classes // 2)].mean()) * classes / count
+
+
+def _reaches(centres: Tensor, bound: float) -> bool:
+    return reach(centres) >= max(bound, REACH_OF_ALL / centres.shape[1])
 
 
 def _in_use(logits: Tensor) -> float:

@@ -1,12 +1,13 @@
-"""Sure answers that use every class alike, found among unlabelled features. Knows nothing of towers.
+"""Sure answers that use every class as often as it is there, among unlabelled features. No towers here.
 
     p = softmax(f Vᵀ + b)
-    mean of H(p) − H(mean of p) + ‖V − V₀‖² / (2 c N)          made small by L-BFGS, from V₀ and b₀
+    mean of H(p) + KL(mean of p ‖ π) + ‖V − V₀‖² / (2 c N)     made small by L-BFGS, from V₀ and b₀
 
-The first term wants sure answers, the second all classes in use: together the information that answers tell
-of pictures (RIM; Krause, Perona and Gomes, NIPS 2010). V₀ is a head that knows the class names, and the pull
-back to it falls as 1/N. V = V₀ + Aᵀ F has N × C unknowns however wide the features are. Where classes are
-missing among the pictures it invents them: ask first whether all are there (`adapt.vitals.doubtful`).
+The first term wants sure answers, the second each class in its proportion π. Where all are alike the two
+are, but for a constant, the information that answers tell of pictures (RIM; Krause, Perona and Gomes, NIPS
+2010). V₀ is a head that knows the class names, and the pull back to it falls as 1/N. V = V₀ + Aᵀ F has N × C
+unknowns however wide the features are. Where classes are missing among the pictures, equal proportions invent
+them: ask first whether all are there (`adapt.vitals`).
 """
 
 from __future__ import annotations
@@ -22,16 +23,24 @@ __all__ = ["balanced", "from_evidence"]
 
 STRENGTH = 0.0075  # c as a share of logit_scale²; a third of it, and three times, are as good
 ITERATIONS = 30
+RAREST = 1e-6  # least proportion of a class
 
 
-def balanced(features: Tensor, start: Probe, *, logit_scale: float) -> Probe:
-    """The head for pictures (N D), rows of length 1, near one that was there; without any it stays."""
+def balanced(
+    features: Tensor, start: Probe, *, logit_scale: float, proportions: Tensor | None = None
+) -> Probe:
+    """The head for pictures (N D), rows of length 1, near one that was there; without any it stays.
+
+    π is ``proportions`` (C), or the same for every class.
+    """
     if not len(features):
         return start
     gram, before = features @ features.T, start.logits(features)
+    pi = torch.full_like(start.bias, 1.0 / len(start.bias)) if proportions is None else proportions
+    log_pi = pi.clamp_min(RAREST).log()
     strength = 2.0 * STRENGTH * logit_scale**2 * len(features)
     with torch.inference_mode(False), torch.enable_grad():
-        gram, before = gram.clone(), before.clone()
+        gram, before, log_pi = gram.clone(), before.clone(), log_pi.clone()
         shares = torch.zeros_like(before).requires_grad_()  # A (N C)
         shift = torch.zeros_like(start.bias).requires_grad_()
         optimiser = torch.optim.LBFGS([shares, shift], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
@@ -40,7 +49,9 @@ def balanced(features: Tensor, start: Probe, *, logit_scale: float) -> Probe:
             optimiser.zero_grad()
             moved = gram @ shares
             logits = before + moved + shift
-            value = entropies(logits).mean() - marginal_entropy(logits) + (shares * moved).sum() / strength
+            expected = -(logits.softmax(dim=1).mean(dim=0) * log_pi).sum()
+            unlike = expected - marginal_entropy(logits)  # KL(mean of p ‖ π)
+            value = entropies(logits).mean() + unlike + (shares * moved).sum() / strength
             torch.autograd.backward(value)
             return value
 

@@ -49,7 +49,9 @@ class HeadRow:
     rebuild: Rebuild
     sees: Sight = Sight.said
     views: int = 0  # random views of each picture that it is made from, beside the picture
-    refitted: bool = False  # after joint training it is fitted anew, on what the coefficients make of it
+    follows: bool = (
+        False  # is fitted to coefficients that the class names have taught, not learned beside them
+    )
 
 
 _ROWS = (
@@ -104,7 +106,7 @@ _ROWS = (
         Probe.from_tensors,
         sees=Sight.glimpsed,
         views=1,
-        refitted=True,
+        follows=True,
     ),
 )
 
@@ -122,6 +124,15 @@ _WITHOUT_LABELS = (
     HeadRow(
         "balanced",
         "sure answers that use every class, found among pictures without labels",
+        balanced.from_evidence,
+        balanced.from_evidence,
+        one_by_one(balanced.from_evidence),
+        Probe.from_tensors,
+        sees=Sight.glimpsed,
+    ),
+    HeadRow(
+        "proportioned",
+        "sure answers, as many of a class as class centres count, found among pictures without labels",
         balanced.from_evidence,
         balanced.from_evidence,
         one_by_one(balanced.from_evidence),
