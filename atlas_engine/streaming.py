@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atlas_engine.adapt.vitals import all_there, doubtful, nothing_to_learn
+from atlas_engine.adapt.vitals import doubtful, nothing_to_learn
 from atlas_engine.compose.coefficients import Coefficients
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.images import ImageSource
@@ -95,8 +95,7 @@ class Stream:
         if nothing_to_learn(known):
             return None
         head = anchored(known, self._scene.text, logit_scale=self._scene.backbone.logit_scale)
-        centres = head.logits(known)
-        return head if all_there(centres) and not doubtful(self._zero_shot(known), centres) else None
+        return None if doubtful(self._zero_shot(known), head.logits(known)) else head
 
     def _zero_shot(self, features: Tensor) -> Tensor:
         return text_logits(features, self._scene.text, logit_scale=self._scene.backbone.logit_scale)

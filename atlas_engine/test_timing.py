@@ -190,9 +190,10 @@ class _Adaptation:
 
     def doubts(self, features: Tensor) -> str:
         """Why `auto` had better do nothing; where there is no reason, `kept` is what it will do."""
-        centres = self.centres(features).logits(self.said(features))
-        self.kept = WANTED if all_there(centres) else CAREFUL
-        return doubtful(self.by_names(features), centres)
+        reason = doubtful(self.by_names(features), self.centres(features).logits(self.said(features)))
+        if not reason and not all_there(self.sure(features, counted=True).logits(features)):
+            self.kept = CAREFUL
+        return reason
 
     def mixed(self, clean: Tensor, before: Tensor) -> Generator[Step, None, AdaptResult]:
         """Learn coefficients, and keep them unless they show signs of collapse."""
@@ -300,17 +301,17 @@ class _Adaptation:
         kind = METHODS[self.kept].head
         if kind == "none":
             return None
-        centres, width = self.centres(features), features.shape[1]
-        if kind == "anchored":
-            return centres
-        _, scale = self.moving.words(self.scene.text, width)
-        counted = centres.logits(self.said(features)).softmax(dim=1).mean(dim=0)
-        return balanced(
-            features,
-            centres.widened(width, factor=scale / self.scale),
-            logit_scale=scale,
-            proportions=counted if kind == "proportioned" else None,
+        return (
+            self.centres(features) if kind == "anchored" else self.sure(features, counted=kind != "balanced")
         )
+
+    def sure(self, features: Tensor, *, counted: bool) -> Probe:
+        """Sure answers that use every class alike, or each as often as its centre is found."""
+        centres, width = self.centres(features), features.shape[1]
+        _, scale = self.moving.words(self.scene.text, width)
+        found = centres.logits(self.said(features)).softmax(dim=1).mean(dim=0)
+        start = centres.widened(width, factor=scale / self.scale)
+        return balanced(features, start, logit_scale=scale, proportions=found if counted else None)
 
     @torch.no_grad()
     def vitals(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> Vitals:

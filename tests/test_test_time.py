@@ -81,16 +81,40 @@ def test_the_same_seed_gives_the_same_coefficients_and_another_seed_others(engin
 
 
 @pytest.mark.usefixtures("sure")
-def test_auto_fits_a_head_and_says_what_it_changed(engine, roll):
+def test_auto_moves_norms_and_fits_a_head_where_all_classes_are_there(engine, roll, monkeypatch):
+    monkeypatch.setattr("atlas_engine.adapt.vitals.REACH_OF_SURE", 0.0)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.SURER", 1.0)  # a random model may well grow sure
+    run = engine.test_time(roll, CLASSES, config=CONFIG)
+    assert {step.phase for step in run} == {"look", "learn"}
+    result = run.result()
+    assert result.verdict.kept == result.recipe.method == "entropy+balanced"
+    _tells_what_changed(engine, result, roll)
+    moved = {
+        block.kind
+        for block, column in zip(
+            result.coefficients.blocks, result.coefficients.table.unbind(dim=1), strict=True
+        )
+        if column.any()
+    }
+    assert moved == {"norm"}
+
+
+@pytest.mark.usefixtures("sure")
+def test_auto_fits_a_head_alone_in_proportion_where_that_is_less_sure(engine, roll, monkeypatch):
+    monkeypatch.setattr("atlas_engine.adapt.vitals.REACH_OF_SURE", 1.1)
     run = engine.test_time(roll, CLASSES, config=CONFIG)
     assert [step.phase for step in run] == ["look"]
     result = run.result()
-    assert result.verdict.kept == result.recipe.method == "balanced"
+    assert result.verdict.kept == result.recipe.method == "proportioned"
+    _tells_what_changed(engine, result, roll)
+    assert not result.coefficients.values.any()
+
+
+def _tells_what_changed(engine, result, roll):
     said = answers(engine, result, roll).argmax(dim=1)
     changed = int((said != zero_shot(engine, roll).argmax(dim=1)).sum())
     assert f"{changed} of 12 answers changed" in result.verdict.sentence
     assert result.estimates == ()
-    assert not result.coefficients.values.any()
 
 
 @pytest.mark.usefixtures("sure")

@@ -10,7 +10,7 @@ from atlas_engine.adapt.loop import Request
 from atlas_engine.adapt.norms import NormSubject, norm_names
 from atlas_engine.adapt.subject import LAM, ComposedSubject
 from atlas_engine.adapt.test_time import TestTimeConfig, Unlabelled, Views, learn_unlabelled
-from atlas_engine.adapt.vitals import Vitals, alarm, doubtful, nothing_to_learn, reach, vitals_of
+from atlas_engine.adapt.vitals import Vitals, alarm, all_there, doubtful, nothing_to_learn, reach, vitals_of
 from atlas_engine.objectives.trusted import UNTRUSTED, trusted_labels
 from atlas_engine.runtime import generator
 from tests.tiny import drain, tiny_clip, tiny_encoder, tiny_head, tiny_images
@@ -205,3 +205,11 @@ def test_the_reach_of_answers_is_the_use_of_the_less_used_half():
     assert reach(torch.eye(4)[:2].repeat(20, 1)) == 0.0
     uneven = torch.eye(4)[[0] * 17 + [1] * 17 + [2] * 4 + [3] * 2]
     assert reach(uneven) == pytest.approx(3 * 4 / 40)
+
+
+def test_all_classes_are_there_where_the_surest_answers_use_them():
+    """Of thirty pictures the nine least sure do not count, whatever they are taken for."""
+    everyone = torch.eye(3).repeat(7, 1) * 9
+    assert all_there(torch.cat([everyone, torch.eye(3)[:1].repeat(9, 1)]))
+    one_class = torch.eye(3)[:1].repeat(21, 1) * 9
+    assert not all_there(torch.cat([one_class, torch.eye(3).repeat(3, 1)]))

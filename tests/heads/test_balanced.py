@@ -58,3 +58,24 @@ def test_no_pictures_change_nothing_and_the_same_pictures_give_the_same_head():
     assert torch.equal(one.weight, other.weight)
     with torch.inference_mode():
         assert torch.equal(balanced(features.clone(), start, logit_scale=SCALE).weight, one.weight)
+
+
+def test_classes_are_used_in_the_proportions_given():
+    features, start, labels = clouds(40)
+    some = features[labels < 2]  # of four classes the first two are there
+    there = torch.tensor([0.49, 0.49, 0.01, 0.01])
+    alike, counted = (
+        balanced(some, start, logit_scale=SCALE, proportions=given).logits(some).argmax(dim=1).unique()
+        for given in (None, there)
+    )
+    assert len(alike) > 2
+    assert counted.tolist() == [0, 1]
+
+
+def test_equal_proportions_are_what_is_taken_where_none_are_given():
+    features, start, _ = clouds(20)
+    one, other = (
+        balanced(features, start, logit_scale=SCALE, proportions=given)
+        for given in (None, torch.full((4,), 0.25))
+    )
+    assert torch.equal(one.weight, other.weight)
