@@ -25,7 +25,9 @@ ZIP_HELP = (
 METHOD_HELP = "Automatic does what is safe, and undoes what a check speaks against. The others do as told."
 METHOD_NAMES = {
     "auto": "Automatic",
+    "entropy+balanced": "Task vectors in the norms, and a head with sure answers of every name",
     "balanced": "A head with sure answers of every name",
+    "proportioned": "A head with sure answers, as many of a name as are found",
     "anchored": "A head of class centres",
     "ufm": "Task vectors, by trusted answers and views that agree",
     "entropy": "Task vectors, by answers that are sure",

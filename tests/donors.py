@@ -23,13 +23,18 @@ def random_bank(base: Mapping[str, Tensor], *, seed: int = 0) -> TaskVectorBank:
     vectors = []
     for name in DONORS:
         moved = {
-            key: weight.detach()
-            + 0.1 * weight.detach().std().nan_to_num(0.1) * torch.randn(weight.shape, generator=draw)
+            key: weight.detach() + 0.1 * _size(weight.detach()) * torch.randn(weight.shape, generator=draw)
             for key, weight in base.items()
         }
         info = VectorInfo(f"{name} set", 0.25, 0.75, provenance={"classes": "7"})
         vectors.append(TaskVector.between(name, base=base, tuned=moved, info=info))
     return TaskVectorBank.from_vectors(vectors)
+
+
+def _size(weight: Tensor) -> Tensor:
+    """The spread of a block, or how large its numbers are where all are the same, as in a new norm."""
+    spread = weight.std().nan_to_num(0.1)
+    return spread if spread > 0 else weight.square().mean().sqrt()
 
 
 def engine_with_donors(folder: Path, *, seed: int = 0) -> Atlas:

@@ -27,7 +27,17 @@ __all__ = [
 METHODS = ("auto", "atlas+text-probe", "atlas", "text-probe")
 """The methods that the page offers; the first checks itself."""
 
-OBJECTIVES = ("auto", "balanced", "anchored", "ufm", "entropy", "sar", "simclr")
+OBJECTIVES = (
+    "auto",
+    "entropy+balanced",
+    "balanced",
+    "proportioned",
+    "anchored",
+    "ufm",
+    "entropy",
+    "sar",
+    "simclr",
+)
 """The same for photos without labels."""
 
 MOST_LETTERS = 100  # of a class name in a link
