@@ -1,9 +1,9 @@
 """The recipe: a few KB that rebuild an adapted model. Knows nothing of models and banks but fingerprints.
 
-One safetensors file: the coefficients as float32, what an adapter head learned (if any, in float16 as a
-rule) and, as JSON in the file's metadata, where they come from. Recipes travel between strangers, so
-`Recipe.load` believes nothing: sizes, names, dtypes, shapes and values are checked before a recipe exists.
-The same checks hold for a recipe made here, so that what is saved can be loaded.
+One safetensors file: the coefficients as float32, of the blocks that have any, what an adapter head learned
+(if any, in float16 as a rule) and, as JSON in the file's metadata, where they come from. Recipes travel
+between strangers, so `Recipe.load` believes nothing: sizes, names, dtypes, shapes and values are checked
+before a recipe exists. The same checks hold for a recipe made here, so that what is saved can be loaded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_RECIPE_NBYTES = 64 * 2**20
 MAX_HEADER_NBYTES = 8 * 2**20
 MAX_TEXT = 300  # characters of one name
 MAX_ITEMS = 20_000  # names in one list
-FORMAT = "atlas-recipe-1"
+FORMAT = "atlas-recipe-2"
 LAM = "coefficients"
 HEAD = "head."
 
@@ -103,7 +103,7 @@ class Recipe:
         target = Path(path)
         if not target.parent.is_dir():
             raise RecipeError(f"there is no folder '{target.parent}' to save the recipe in. Create it first.")
-        data = safetensors.torch.save(_tensors(self), metadata={"format": FORMAT, "recipe": _dump(self)})
+        data = safetensors.torch.save(_saved(self), metadata={"format": FORMAT, "recipe": _dump(self)})
         try:
             with replacing(target) as part:
                 part.write_bytes(data)
@@ -130,6 +130,35 @@ def _tensors(recipe: Recipe) -> dict[str, Tensor]:
     return {LAM: recipe.coefficients.values, **{HEAD + name: tensor for name, tensor in recipe.head.items()}}
 
 
+def _saved(recipe: Recipe) -> dict[str, Tensor]:
+    values = recipe.coefficients.values
+    moved = values[:, _moved(recipe.coefficients)] if values.ndim > 1 else values
+    return _tensors(recipe) | {LAM: moved.contiguous()}
+
+
+def _moved(of: Coefficients) -> list[int]:
+    """The blocks, or whatever the layout's second dimension counts, that have a coefficient other than 0."""
+    return (
+        [] if of.values.ndim < 2 else of.values.transpose(0, 1).flatten(1).any(dim=1).nonzero()[:, 0].tolist()
+    )
+
+
+def _spread(values: Tensor, moved: Sequence[int], shape: Sequence[int]) -> Tensor:
+    """All coefficients, of this shape, from those that were saved; the others are 0."""
+    if len(shape) < 2 or not shape[0]:
+        return values
+    if 4 * math.prod(shape) > MAX_RECIPE_NBYTES:
+        raise RecipeError(f"its tasks and blocks have room for {math.prod(shape)} coefficients, too many.")
+    if list(moved) != sorted({place for place in moved if 0 <= place < shape[1]}):
+        raise RecipeError("the blocks that it has coefficients for are not in order, or not its own.")
+    wanted = (shape[0], len(moved), *shape[2:])
+    if tuple(values.shape) != wanted:
+        raise RecipeError(
+            f"its coefficients are {tuple(values.shape)}, but its tasks and blocks need {wanted}."
+        )
+    return values.new_zeros(shape).index_copy(1, torch.tensor(moved, dtype=torch.long), values)
+
+
 def _describe(recipe: Recipe) -> dict[str, Json]:
     """All but the tensors, as JSON types."""
     of = recipe.coefficients
@@ -151,6 +180,7 @@ def _describe(recipe: Recipe) -> dict[str, Json]:
         "tasks": list(of.tasks),
         "blocks": [[block.name, list(block.shape), block.layer, block.kind] for block in of.blocks],
         "head": list[Json](sorted(recipe.head)),
+        "moved": list[Json](_moved(of)),
     }
 
 
@@ -238,8 +268,11 @@ def _rebuild(facts: Mapping[str, Json], tensors: Mapping[str, Tensor]) -> Recipe
         partitions=_as(int, layout["partitions"], "layout"),
         seed=_as(int, layout["seed"], "layout"),
     )
+    tasks = _texts(facts["tasks"], "tasks")
+    moved = [_as(int, place, "moved") for place in _as(list, facts["moved"], "moved")]
+    values = _spread(tensors[LAM], moved, free.shape(len(tasks), blocks))
     return Recipe(
-        coefficients=Coefficients(tensors[LAM], free, _texts(facts["tasks"], "tasks"), blocks),
+        coefficients=Coefficients(values, free, tasks, blocks),
         model=_as(str, facts["model"], "model"),
         model_fingerprint=_as(str, facts["model_fingerprint"], "model_fingerprint"),
         bank_fingerprint=_as(str, facts["bank_fingerprint"], "bank_fingerprint"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import math
 import os
@@ -163,6 +164,16 @@ def test_an_endless_number_is_not_a_setting(tmp_path):
         Recipe.load(tmp_path / "r")
 
 
+def test_blocks_without_coefficients_take_no_room_in_the_file(tmp_path):
+    recipe = make()
+    some = recipe.coefficients.values.clone()
+    some[:, 1:] = 0
+    fewer = dataclasses.replace(recipe, coefficients=dataclasses.replace(recipe.coefficients, values=some))
+    fewer.save(tmp_path / "r")
+    assert safetensors.torch.load_file(tmp_path / "r")[TENSOR].shape[1] == 1
+    assert Recipe.load(tmp_path / "r") == fewer
+
+
 def test_an_honest_forgery_loads(tmp_path):
     forge(tmp_path / "r", facts={"seed": 9})
     assert Recipe.load(tmp_path / "r").seed == 9
@@ -175,7 +186,7 @@ TENSOR = "coefficients"
 @pytest.mark.parametrize(
     ("forgery", "sentence"),
     [
-        ({"metadata": {"format": "atlas-recipe-2"}}, "its format is 'atlas-recipe-2'"),
+        ({"metadata": {"format": "atlas-recipe-1"}}, "its format is 'atlas-recipe-1'"),
         ({"metadata": {"recipe": "[]"}}, "'recipe' is not dict"),
         ({"metadata": {"recipe": "{"}}, "Expecting"),
         ({"metadata": {"recipe": "[" * 100_000}}, "recursion"),
@@ -202,7 +213,12 @@ TENSOR = "coefficients"
             "granularity 'whole' is not known",
         ),
         ({"facts": {"layout": {"granularity": "block", "partitions": 0, "seed": 0}}}, "partitions"),
-        ({"facts": {"layout": {"granularity": "block", "partitions": 10**30, "seed": 0}}}, "need"),
+        ({"facts": {"layout": {"granularity": "block", "partitions": 10**30, "seed": 0}}}, "too many"),
+        ({"facts": {"moved": [0, 10**9]}}, "not its own"),
+        ({"facts": {"moved": [-1]}}, "not its own"),
+        ({"facts": {"moved": [1, 0]}}, "not in order"),
+        ({"facts": {"moved": [0]}}, "but its tasks and blocks need"),
+        ({"facts": {"moved": ["0"]}}, "'moved' is not int"),
         ({"facts": {"blocks": [ROW]}}, "does not match its own fingerprint"),
         ({"facts": {"blocks": [ROW, ROW]}}, "appears twice"),
         ({"facts": {"blocks": [["w", [2**40], 0, "conv"]]}}, "no sensible shape"),

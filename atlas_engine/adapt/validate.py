@@ -15,7 +15,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from atlas_engine.heads.base import UNUSED, Evidence
 from atlas_engine.heads.estimate import deal
@@ -65,17 +64,16 @@ def estimates_of(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) ->
 def decide(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) -> Verdict:
     """The method to keep, by the images that were held out.
 
-    Of those that learned, the one with the lowest cross-entropy: it tells more than a count of few images. It
-    stays unless zero-shot gets more right, or all. A tie goes to what was learned, for it was held out from
-    images that the kept one has seen. `answers` has zero-shot first and the most wanted method last.
+    Of those that learned, the one that gets most right, and of several the most wanted. It stays unless
+    zero-shot gets more right, or all. A tie goes to what was learned, for it was held out from images that
+    the kept one has seen. `answers` has zero-shot first and the most wanted method last.
     """
     rows = fold != UNUSED
     if not bool(rows.any()):
         return _unheard(answers, labels)
     right = {method: int(_right(logits, labels)[rows].sum()) for method, logits in answers.items()}
-    learned = min(
-        (method for method in answers if method != ZERO_SHOT),
-        key=lambda method: float(F.cross_entropy(answers[method][rows], labels[rows])),
+    learned = max(
+        (method for method in reversed(list(answers)) if method != ZERO_SHOT), key=right.__getitem__
     )
     count, before, after = int(rows.sum()), right[ZERO_SHOT], right[learned]
     held = f"of {count} images held out"
