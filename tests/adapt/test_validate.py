@@ -107,15 +107,19 @@ def test_where_zero_shot_gets_all_right_there_is_nothing_to_win():
     assert decide({ZERO_SHOT: right, "atlas": 2.0 * right}, labels, fold).kept == ZERO_SHOT
 
 
-def test_among_those_that_learned_cross_entropy_decides():
+@pytest.mark.parametrize(
+    ("first", "last", "kept"),
+    [((0, 1, 2), (0, 1), "first"), ((0, 1), (2, 3), "last"), ((0,), (0, 1), "last")],
+)
+def test_of_what_was_learned_the_most_right_is_kept_and_of_several_the_most_wanted(first, last, kept):
     labels, fold = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
     told = labels.tolist()
     answers = {
         ZERO_SHOT: logits(labels=told),
-        "sure": 9 * logits(0, 1, 2, labels=told),
-        "calm": logits(0, 1, labels=told),
+        "first": 9 * logits(*first, labels=told),
+        "last": logits(*last, labels=told),
     }
-    assert decide(answers, labels, fold).kept == "calm"
+    assert decide(answers, labels, fold).kept == kept
 
 
 @pytest.mark.parametrize(
