@@ -27,8 +27,8 @@ REACH, REACH_OF_ALL = 0.3, 1.6
 not to learn; of few classes more is asked, 1.6 in C. Where classes are missing, an objective that pays for
 using all of them invents them."""
 SUREST, REACH_OF_SURE = 0.7, 0.25
-"""All classes are there where the same is so of the surest pictures, by answers in proportion. Of ninety
-rolls of the bank's sets with a third of the classes none came above 0.2; of ninety with all, forty did."""
+"""All classes are there where the same is so of the surest pictures, by answers in proportion. No roll of the
+bank's sets with a third of the classes passed this bound."""
 LEAST = 40
 """Pictures below which one odd picture decides too much: with 20, single sets of the bank, plain or damaged,
 lost more than all won on their mean; with 40 no longer."""
