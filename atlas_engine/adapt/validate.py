@@ -24,6 +24,7 @@ from atlas_engine.shares import wilson
 __all__ = ["ZERO_SHOT", "decide", "estimates_of", "held_out", "labellings"]
 
 ZERO_SHOT = "zero-shot"
+CHANCE = 1  # images that a lead among what was learned must be above
 
 
 def held_out(evidence: Evidence, *, folds: int, seed: int = 0) -> Tensor:
@@ -64,17 +65,17 @@ def estimates_of(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) ->
 def decide(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) -> Verdict:
     """The method to keep, by the images that were held out.
 
-    Of those that learned, the one that gets most right, and of several the most wanted. It stays unless
-    zero-shot gets more right, or all. A tie goes to what was learned, for it was held out from images that
+    Of those that learned, the most wanted, unless another gets more right by more than a single image, which
+    is chance. It stays unless zero-shot gets more right, or all. A tie goes to what was learned, for it was held out from images that
     the kept one has seen. `answers` has zero-shot first and the most wanted method last.
     """
     rows = fold != UNUSED
     if not bool(rows.any()):
         return _unheard(answers, labels)
     right = {method: int(_right(logits, labels)[rows].sum()) for method, logits in answers.items()}
-    learned = max(
-        (method for method in reversed(list(answers)) if method != ZERO_SHOT), key=right.__getitem__
-    )
+    *_, wanted = answers
+    best = max((method for method in answers if method != ZERO_SHOT), key=right.__getitem__)
+    learned = best if right[best] > right[wanted] + CHANCE else wanted
     count, before, after = int(rows.sum()), right[ZERO_SHOT], right[learned]
     held = f"of {count} images held out"
     if after < before or before == count:
