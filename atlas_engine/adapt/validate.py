@@ -66,8 +66,8 @@ def decide(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) -> Verdi
     """The method to keep, by the images that were held out.
 
     Of those that learned, the most wanted, unless another gets more right by more than a single image, which
-    is chance. It stays unless zero-shot gets more right, or all. A tie goes to what was learned, for it was held out from images that
-    the kept one has seen. `answers` has zero-shot first and the most wanted method last.
+    is chance. It stays unless zero-shot gets more right, or all. A tie goes to what was learned, for it was
+    held out from images that the kept one has seen. `answers` has zero-shot first and the most wanted last.
     """
     rows = fold != UNUSED
     if not bool(rows.any()):
