@@ -138,9 +138,10 @@ def _saved(recipe: Recipe) -> dict[str, Tensor]:
 
 def _moved(of: Coefficients) -> list[int]:
     """The blocks, or whatever the layout's second dimension counts, that have a coefficient other than 0."""
-    return (
-        [] if of.values.ndim < 2 else of.values.transpose(0, 1).flatten(1).any(dim=1).nonzero()[:, 0].tolist()
-    )
+    if of.values.ndim < 2:
+        return []
+    places: list[int] = of.values.transpose(0, 1).flatten(1).any(dim=1).nonzero()[:, 0].tolist()
+    return places
 
 
 def _spread(values: Tensor, moved: Sequence[int], shape: Sequence[int]) -> Tensor:

@@ -49,9 +49,7 @@ class HeadRow:
     rebuild: Rebuild
     sees: Sight = Sight.said
     views: int = 0  # random views of each picture that it is made from, beside the picture
-    follows: bool = (
-        False  # is fitted to coefficients that the class names have taught, not learned beside them
-    )
+    follows: bool = False  # it is fitted to coefficients that the class names taught, not learned with them
 
 
 _ROWS = (
