@@ -56,7 +56,9 @@ class Method(NamedTuple):
     layout: Layout = Layout()
     share: float = 0.5  # of the tower's weights, from its end, that may move
     stride: float = 1.0  # times the learning rate
-    way: float = 1.0  # share of the way to what was learned that is gone
+    way: float = (
+        1.0  # share of the way to what was learned that is gone, as WiSE-FT (CVPR 2022) between models
+    )
 
     @property
     def mixes(self) -> bool:
@@ -75,6 +77,7 @@ METHODS = MappingProxyType(
         "slope": Method("none", slopes=True),
         "atlas-iso": Method("none", learns=True, layout=Layout("isotropic")),
         "atlas": Method("none", learns=True),
+        "atlas-half": Method("none", learns=True, way=0.5),
         "slope+atlas": Method("none", slopes=True, learns=True, stride=0.4),
         "atlas+tip": Method("tip", learns=True),
         "atlas+lpp": Method("lpp", learns=True),

@@ -48,8 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Let every method learn on every source; print what it gains there, and what it loses elsewhere."""
     from atlas_engine.atlas import open as open_atlas
-    from atlas_engine.study.half_way import WAYS
-    from atlas_engine.study.methods import Solver
+    from atlas_engine.study.methods import METHODS, Solver
     from atlas_engine.study.transfer import TransferSettings, require_fitting, run_transfer
     from atlas_engine.study.transfer_report import transfer_grid, transfer_sheets
 
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     ledger = ledger_beside(args.json)
     with open_atlas(args.model, bank=args.bank) as engine:
         every = {**sources, **others}
-        bank = donors_of(engine, every, without=args.without, chosen=settings.methods, methods=WAYS)
+        bank = donors_of(engine, every, without=args.without, chosen=settings.methods, methods=METHODS)
         solver = Solver(engine, bank=bank, config=settings.budget())
         rows = followed(
             lambda on_start: run_transfer(

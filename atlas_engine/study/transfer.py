@@ -28,9 +28,8 @@ from atlas_engine.data.folders import ClassFolder, Item
 from atlas_engine.errors import EvalError
 from atlas_engine.evaluate import draw_classes
 from atlas_engine.study.choices import keep_once
-from atlas_engine.study.half_way import WAYS, find_way
 from atlas_engine.study.ledger import Ledger, key_of
-from atlas_engine.study.methods import Method, Solver
+from atlas_engine.study.methods import METHODS, Method, Solver, find_method
 from atlas_engine.study.tasks import Problem, StudySettings, draw_problem, read_squares, some_of_each
 
 __all__ = [
@@ -56,7 +55,7 @@ class TransferSettings(Settings):
     shots: int = setting(16, help="pictures of a class to learn from", low=1)
     seeds: int = setting(3, help="problems drawn from each source", low=1)
     methods: tuple[str, ...] = setting(
-        COMPARED, help="methods to compare, with commas between them", choices=tuple(WAYS)
+        COMPARED, help="methods to compare, with commas between them", choices=tuple(METHODS)
     )
     damages: tuple[str, ...] = setting(DAMAGES, help="what is done to pictures of the source, as fog:3")
     max_classes: int = setting(10, help="most classes of a problem", low=2)
@@ -132,7 +131,7 @@ def run_transfer(
     on_start: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[TransferRow, bool]]:
     """Every row and whether it was measured now, problem by problem; the first seed of all sources first."""
-    methods = [find_way(name) for name in settings.methods]
+    methods = [find_method(name) for name in settings.methods]
     shape = solver.engine.backbone.preprocessing
     for seed in range(settings.seeds):
         for source, folder in sources.items():

@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from atlas_engine.adapt.few_shot import FewShotConfig
-from atlas_engine.errors import ConfigError
-from atlas_engine.study.half_way import ATLAS, HALF_WAY, WAYS, find_way
 from atlas_engine.study.methods import METHODS, Solver
 from atlas_engine.study.tasks import StudySettings, draw_problem
 
@@ -27,7 +25,7 @@ def problem(tiny, folder):
 
 
 def test_the_tower_stands_half_way_between_zero_shot_and_what_was_learned(solver, bank, problem):
-    run = solver.engine.few_shot(problem.support, method=ATLAS, config=QUICK, bank=bank, seed=problem.seed)
+    run = solver.engine.few_shot(problem.support, method="atlas", config=QUICK, bank=bank, seed=problem.seed)
     whole = run.result().recipe
     assert whole.coefficients.table.any(), "something was learned"
     zero = whole.scaled(tasks=dict.fromkeys(whole.coefficients.tasks, 0.0))
@@ -37,18 +35,6 @@ def test_the_tower_stands_half_way_between_zero_shot_and_what_was_learned(solver
         torch.testing.assert_close(
             middle, (ends[0][name] + ends[1][name]) / 2
         )  # to rounding: sums in float32
-    answer = WAYS[HALF_WAY].solve(solver, problem)
+    answer = METHODS["atlas-half"].solve(solver, problem)
     assert torch.equal(answer.logits, solver.engine.logits(half, problem.squares, bank=bank).cpu())
     assert answer.seconds > 0
-
-
-def test_it_depends_on_what_atlas_depends_on_and_needs_a_bank(solver):
-    assert WAYS[HALF_WAY].facts(solver) == METHODS[ATLAS].facts(solver)
-    assert WAYS[HALF_WAY].mixes
-    assert set(WAYS) == {*METHODS, HALF_WAY}
-
-
-def test_a_strange_word_is_refused():
-    assert find_way("lpp") is METHODS["lpp"]
-    with pytest.raises(ConfigError, match="Did you mean 'atlas-half'"):
-        find_way("atlas-hal")

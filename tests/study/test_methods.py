@@ -25,6 +25,7 @@ MIXING = (
     "slope",
     "atlas-iso",
     "atlas",
+    "atlas-half",
     "slope+atlas",
     "atlas+tip",
     "atlas+lpp",

@@ -91,7 +91,7 @@ def test_a_method_learns_once_for_all_domains(solver, folder, others, monkeypatc
         return real.learn(*args)
 
     counted = Method("lpp", learn, real.facts)
-    monkeypatch.setattr("atlas_engine.study.transfer.find_way", lambda _: counted)
+    monkeypatch.setattr("atlas_engine.study.transfer.find_method", lambda _: counted)
     ledger = Ledger()
     run(solver, folder, others, ledger, methods=("lpp",))
     assert len(calls) == 1
