@@ -103,7 +103,6 @@ def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     return torch.Generator(device=device).manual_seed(seed)
 
 
-@functools.cache
 def for_convolutions(images: torch.Tensor) -> torch.Tensor:
     """Maps (B C H W) with their channels last in memory, in which a CPU trains convolutions faster.
 
@@ -112,6 +111,7 @@ def for_convolutions(images: torch.Tensor) -> torch.Tensor:
     return images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 else images
 
 
+@functools.cache
 def keep_memory() -> bool:
     """Let the C library keep freed memory for the next tensor; whether it could be told to.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -146,3 +147,15 @@ def test_versions_tell_of_what_is_installed():
     found = runtime.versions()
     assert found["torch"] == torch.__version__
     assert found["python"].split(".")[0] == "3"
+
+
+def test_maps_are_laid_out_for_convolutions_and_never_kept():
+    maps = torch.rand(2, 3, 4, 5)
+    laid = runtime.for_convolutions(maps)
+    assert laid.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(laid, maps)
+    tokens = torch.rand(2, 3, 4)
+    assert runtime.for_convolutions(tokens) is tokens
+    kept = weakref.ref(laid)
+    del laid
+    assert kept() is None, "a run would hold every batch for good"
