@@ -30,6 +30,7 @@ from atlas_engine.arithmetic.negation import CONTROL, TARGET, negate
 from atlas_engine.arithmetic.scene import Scene as ManyTasks
 from atlas_engine.arithmetic.scene import Task
 from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.bank.finding import find_bank
 from atlas_engine.bank.store import load_bank
 from atlas_engine.bank.vector import fingerprint
 from atlas_engine.cache import Cache, cache_key
@@ -40,7 +41,7 @@ from atlas_engine.clip.wide import Usual, wide_scale, wide_text, widen
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import materialise
 from atlas_engine.compose.kernel import Composer
-from atlas_engine.config import assets_folder, cache_folder
+from atlas_engine.config import cache_folder
 from atlas_engine.data.images import ImageSource, read_image
 from atlas_engine.data.picture import Picture
 from atlas_engine.data.support import Support
@@ -59,7 +60,7 @@ from atlas_engine.test_timing import (
     find_test_method,
 )
 
-__all__ = ["Atlas", "open", "predict", "shipped_bank"]
+__all__ = ["Atlas", "open", "predict"]
 
 BATCH = 32
 HEADS = 16  # sets of class names whose embeddings are kept in memory
@@ -74,17 +75,14 @@ def open(
 ) -> Atlas:
     """A session with the model called `model`; `cache=False` keeps nothing on disk.
 
-    `bank` is a bank file for that model; the bundled model has one of its own. It is read when first needed.
+    `bank` is a bank file for that model. Without one it is the model's own, if there is one on this machine:
+    the bundled model's ships, and `prepare` builds those of public checkpoints. It is read when first needed.
     """
     runtime.keep_memory()
     store = Cache(cache_folder()) if cache is True else None if cache is False else cache
     backbone = open_backbone(model, device=runtime.pick_device(device))
-    return Atlas(backbone, bank_path=Path(bank) if bank else shipped_bank(backbone.name), cache=store)
-
-
-def shipped_bank(model: str) -> Path | None:
-    """The bank file that ships for the model called so, if there is one."""
-    return {path.stem: path for path in (assets_folder() / "bank").glob("*.safetensors")}.get(model)
+    path = Path(bank) if bank else find_bank(dict(backbone.visual.named_parameters()))
+    return Atlas(backbone, bank_path=path, cache=store)
 
 
 def predict(images: Sequence[ImageSource], classes: Sequence[str], *, model: str = "bundled") -> Predictions:
@@ -151,8 +149,8 @@ class Atlas:
         """The task vectors, resident on the device; read when first asked for."""
         if self.bank_path is None:
             raise BankError(
-                f"{self.backbone.name} has no bank of task vectors. Open it with bank=FILE, and see "
-                f"`atlas bank list` for banks that fit."
+                f"{self.backbone.name} has no bank of task vectors on this machine. Open it with bank=FILE; "
+                f"`atlas bank list` tells which public ones there are, and `atlas bank import` builds them."
             )
         return load_bank(self.bank_path, device=self.backbone.device)
 

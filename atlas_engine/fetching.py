@@ -4,9 +4,8 @@
         print(step.phase, step.index, step.of, step.vector)
     engine = step.engine                                 # the last step's; an open session
 
-Which bank is a model's own is decided by the bank itself, which names the weights that it was taken from.
-Where there is none, the public checkpoints of that model become one (`importing`), under the cache folder.
-Knows nothing of pages or visitors.
+Where it has no bank of its own yet (`bank.finding`), the public checkpoints of that model become one
+(`importing`), under the cache folder. Knows nothing of pages or visitors.
 """
 
 from __future__ import annotations
@@ -15,19 +14,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from atlas_engine import runtime
 from atlas_engine.atlas import Atlas
 from atlas_engine.bank import fingerprint
+from atlas_engine.bank.finding import banks_folder, find_bank
 from atlas_engine.bank.store import BankFile
 from atlas_engine.cache import Cache
 from atlas_engine.clip.backbone import Backbone, open_backbone
 from atlas_engine.clip.foreign.public import PUBLIC_BANKS, PublicBank
 from atlas_engine.clip.foreign.sources import Source, find_sources
-from atlas_engine.config import assets_folder, cache_folder
+from atlas_engine.config import cache_folder
 from atlas_engine.errors import BankError
-from atlas_engine.importing import banks_folder, import_bank
+from atlas_engine.importing import import_bank
 
-__all__ = ["BUNDLED", "Offer", "Preparing", "find_bank", "offers", "prepare"]
+__all__ = ["BUNDLED", "Offer", "Preparing", "offers", "prepare"]
 
 BUNDLED = "bundled"
 STORAGE = "int4"  # as the bank that ships: a quarter of float16 on disk and in memory
@@ -76,7 +78,7 @@ def prepare(
     yield Preparing("model")
     runtime.keep_memory()
     backbone = open_backbone(offer.model, device=runtime.pick_device(device))
-    path = _fitting(Path(bank), backbone) if bank else find_bank(backbone)
+    path = _fitting(Path(bank), backbone) if bank else find_bank(_weights(backbone))
     if path is None and offer.sources:
         path = banks_folder() / offer.file
         yield from _built(offer, backbone, path)
@@ -84,20 +86,10 @@ def prepare(
     yield Preparing("ready", engine=Atlas(backbone, bank_path=path, cache=store))
 
 
-def find_bank(backbone: Backbone) -> Path | None:
-    """The bank on this machine that was made for this model: one that ships, else one that was built."""
-    base = _fingerprint(backbone)
-    for folder in (assets_folder() / "bank", banks_folder()):
-        for path in sorted(folder.glob("*.safetensors")):
-            if _base_of(path) == base:
-                return path
-    return None
-
-
 def _fitting(path: Path, backbone: Backbone) -> Path:
     """The file, if it is a bank of this model; better told now than after somebody has waited."""
     with BankFile(path) as file:
-        if file.base != _fingerprint(backbone):
+        if file.base != fingerprint(_weights(backbone)):
             raise BankError(
                 f"{path.name} was made for another model than {backbone.name}. Give a bank for this one, or "
                 f"none to use its own; `atlas bank show FILE` names a bank's model."
@@ -112,8 +104,8 @@ def _built(offer: Offer, backbone: Backbone, path: Path) -> Iterator[Preparing]:
         yield Preparing("bank", index, of, names[index] if index < of else "")
 
 
-def _fingerprint(backbone: Backbone) -> str:
-    return fingerprint(dict(backbone.visual.named_parameters()))
+def _weights(backbone: Backbone) -> dict[str, Tensor]:
+    return dict(backbone.visual.named_parameters())
 
 
 def _offer(model: str) -> Offer:
@@ -134,12 +126,3 @@ def _plain(model: str) -> str:
     'ViT-B-32/openai'
     """
     return model.replace("-quickgelu/openai", "/openai")
-
-
-def _base_of(path: Path) -> str | None:
-    """Which weights a bank file belongs to; None for a file that is no bank."""
-    try:
-        with BankFile(path) as file:
-            return file.base
-    except (BankError, OSError):
-        return None

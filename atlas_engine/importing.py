@@ -25,12 +25,11 @@ from atlas_engine.clip.foreign import hub
 from atlas_engine.clip.foreign.card import told_accuracies
 from atlas_engine.clip.foreign.sources import Source
 from atlas_engine.clip.foreign.tower import activation_of, configured_activation, read_tower
-from atlas_engine.config import cache_folder
 from atlas_engine.errors import BankError
 from atlas_engine.files import human_nbytes
 from atlas_engine.runtime import memory_report
 
-__all__ = ["STORAGE", "Imported", "banks_folder", "import_bank"]
+__all__ = ["STORAGE", "Imported", "import_bank"]
 
 STORAGE = "float16"
 
@@ -44,11 +43,6 @@ class Imported:
     layout: str
     norm: float
     note: str = ""
-
-
-def banks_folder() -> Path:
-    """Where a public bank is kept that was imported without naming a file."""
-    return cache_folder() / "banks"
 
 
 def import_bank(

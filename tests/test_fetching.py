@@ -10,9 +10,9 @@ import pytest
 
 from atlas_engine import fetching
 from atlas_engine.bank import load_bank
+from atlas_engine.bank.finding import banks_folder, find_bank
 from atlas_engine.errors import AtlasError, BankError, HubError, ModelError
-from atlas_engine.fetching import find_bank, offers, prepare
-from atlas_engine.importing import banks_folder
+from atlas_engine.fetching import offers, prepare
 from tests.standins import TASKS, stand_in
 
 
@@ -86,7 +86,7 @@ def test_a_models_bank_is_told_from_anothers_by_its_weights_not_its_name(offer, 
     mine = last(prepare(offer, cache=False)).engine
     assert mine.bank_path.name == offer.file
     shutil.move(mine.bank_path, mine.bank_path.with_name("z-renamed.safetensors"))
-    assert find_bank(mine.backbone).name == "z-renamed.safetensors"
+    assert find_bank(dict(mine.backbone.visual.named_parameters())).name == "z-renamed.safetensors"
 
 
 def test_a_named_bank_goes_before_the_models_own(offer, tmp_path):

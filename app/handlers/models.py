@@ -10,6 +10,7 @@ from typing import Any
 import atlas_engine as atlas
 from app import model_text as text
 from app.engines import Engines
+from app.state import StopSign
 
 __all__ = ["Choosing", "ModelFacts", "as_row", "choose", "facts_of", "offered"]
 
@@ -42,10 +43,12 @@ def offered(engines: Engines) -> list[str]:
     return list(dict.fromkeys([engines.first_name, *names]))
 
 
-def choose(engines: Engines, session: str, name: str | None) -> Iterator[Choosing]:
+def choose(
+    engines: Engines, session: str, name: str | None, *, sign: StopSign | None = None
+) -> Iterator[Choosing]:
     """Make the model called `name` answer this visitor; the first state comes before any work.
 
-    Raises an AtlasError when it cannot be had; the visitor's former model stays.
+    Raises an AtlasError when it cannot be had; the visitor's former model stays, as it does when stopped.
     """
     wanted = (name or "").strip()
     if wanted not in offered(engines) and not NAME.fullmatch(wanted):
@@ -55,6 +58,9 @@ def choose(engines: Engines, session: str, name: str | None) -> Iterator[Choosin
     if engine is None:
         for step in engines.prepare(wanted):
             engine = step.engine
+            if sign is not None and sign.is_up:
+                yield Choosing(text.STOPPED, done=True)
+                return
             if step.phase == "bank":
                 yield Choosing(text.building(step.index, step.of, step.vector), step.index / step.of)
     assert engine is not None  # the last step of a preparation has it

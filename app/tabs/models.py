@@ -19,7 +19,7 @@ from app.engines import Engines
 from app.handlers.forget import Unlearned
 from app.handlers.models import ModelFacts, as_row, choose, facts_of, offered
 from app.markup import heading, note
-from app.state import Kept
+from app.state import Kept, Runs
 from app.tabs.forget import ForgetSide
 from app.tabs.result import ResultSide
 
@@ -42,6 +42,7 @@ def models_tab(page: gr.Blocks, engines: Engines, *, sides: Sequence[Side] = (),
     if fixed:
         components.html_area(facts, name="model-card")
         return
+    runs = Runs()  # its own, since a model may be fetched beside a run
     names = [(text.OFFERED.get(name, name), name) for name in offered(engines)]
     with gr.Row(elem_classes="at-columns"):
         with gr.Column(scale=5, min_width=320):
@@ -59,7 +60,7 @@ def models_tab(page: gr.Blocks, engines: Engines, *, sides: Sequence[Side] = (),
             card = components.html_area(facts, name="model-card")
             status = components.html_area(name="model-status")
     chosen = use.click(
-        _choosing(engines),
+        _choosing(engines, runs),
         [model],
         [alert, status, card, stop],
         show_progress="minimal",
@@ -67,7 +68,7 @@ def models_tab(page: gr.Blocks, engines: Engines, *, sides: Sequence[Side] = (),
         **PRIVATE,
         **FETCH,
     )
-    stop.click(_stopped, None, [status, stop], cancels=[chosen], **QUICK)
+    stop.click(_stopping(runs), None, [status, stop], **QUICK)
     for side in sides:
         renewed = _renewing(engines, side.empty)
         side.then_panels(chosen.then(renewed, [side.kept], side.outputs, **PRIVATE, **DEVICE))
@@ -75,19 +76,29 @@ def models_tab(page: gr.Blocks, engines: Engines, *, sides: Sequence[Side] = (),
     _endpoints(engines)
 
 
-def _choosing(engines: Engines) -> Callable[[gr.Request, str | None], Iterator[Frame]]:
+def _choosing(engines: Engines, runs: Runs) -> Callable[[gr.Request, str | None], Iterator[Frame]]:
     def on_choose(request: gr.Request, name: str | None) -> Iterator[Frame]:
         session = str(request.session_hash)
         try:
-            for state in choose(engines, session, name):
-                card = _card(_facts(engines, session)) if state.done else gr.skip()
-                status = _status(state.doing, state.share)
-                yield [alerts.NOTHING, status, card, gr.update(visible=not state.done)]
+            with runs.sign(session) as sign:
+                for state in choose(engines, session, name, sign=sign):
+                    card = _card(_facts(engines, session)) if state.done else gr.skip()
+                    status = _status(state.doing, state.share)
+                    yield [alerts.NOTHING, status, card, gr.update(visible=not state.done)]
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
             sentence = text.still(engines.name_of(session), told(error))
             yield [alerts.alert_html(sentence), "", gr.skip(), gr.update(visible=False)]
 
     return on_choose
+
+
+def _stopping(runs: Runs) -> Callable[[gr.Request], tuple[str, Any]]:
+    def on_stop(request: gr.Request) -> tuple[str, Any]:
+        """Said at once, though what is under way ends only with its step."""
+        runs.stop(request.session_hash)
+        return _status(text.STOPPED, None), gr.update(visible=False)
+
+    return on_stop
 
 
 def _renewing(engines: Engines, empty: Frame) -> Callable[[Kept | Unlearned | None], Frame]:
@@ -112,10 +123,6 @@ def _leaving(engines: Engines) -> Callable[[gr.Request], None]:
         engines.forget(request.session_hash)
 
     return on_leave
-
-
-def _stopped() -> tuple[str, Any]:
-    return _status(text.STOPPED, None), gr.update(visible=False)
 
 
 def _facts(engines: Engines, session: str | None) -> ModelFacts:

@@ -35,7 +35,7 @@ def list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the banks on this machine, then the public ones and whether they are here."""
-    from atlas_engine.importing import banks_folder
+    from atlas_engine.bank.finding import banks_folder
 
     for place in args.places:
         if not place.exists():

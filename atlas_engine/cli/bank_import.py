@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _model_and_output(args: argparse.Namespace) -> tuple[str, Path]:
     """As given; a public bank, alone, knows its own model and place."""
+    from atlas_engine.bank.finding import banks_folder
     from atlas_engine.clip.foreign.public import PUBLIC_BANKS
-    from atlas_engine.importing import banks_folder
 
     known = PUBLIC_BANKS.get(args.sources[0]) if len(args.sources) == 1 else None
     model = args.model or (known.model if known else "bundled")

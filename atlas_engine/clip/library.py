@@ -35,7 +35,7 @@ def load(model: str, device: torch.device) -> Backbone:
         clip, tokenizer = _from_file(arch, Path(path).expanduser()) if path else _from_hub(model)
     clip = clip.to(device).eval().requires_grad_(False)
     return Backbone(
-        name=model,
+        name=f"{arch}@{Path(path).name}" if path else model,  # a recipe holds it: no folder of this machine
         visual=clip.visual,
         preprocessing=_preprocessing(clip),
         logit_scale=float(clip.logit_scale.exp()),

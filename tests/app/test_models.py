@@ -14,6 +14,7 @@ from app.handlers.models import choose, facts_of, offered
 from app.handlers.takeaway import load_recipe, save_recipe
 from app.handlers.teach import teach
 from app.model import open_engine
+from app.state import Runs
 from app.tabs import models
 from app.ui import build, launch
 from app.worked import load_forgotten
@@ -46,6 +47,17 @@ def test_a_visitor_chooses_for_themselves_alone(engines):
     assert engines.name_of("bob") == "bundled"
     assert engines.of("bob") is engines.first
     assert engines.of(None) is engines.first
+
+
+def test_a_choice_that_is_stopped_leaves_the_former_model(engines):
+    runs = Runs()
+    with runs.sign("ann") as sign:
+        steps = choose(engines, "ann", ONE, sign=sign)
+        assert next(steps).doing == text.OPENING
+        runs.stop("ann")
+        last = next(steps)
+    assert (last.doing, last.done) == (text.STOPPED, True)
+    assert engines.of("ann") is engines.first
 
 
 def test_a_model_that_is_open_is_not_opened_again(engines):

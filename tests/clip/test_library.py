@@ -42,6 +42,7 @@ def test_a_local_file_gives_the_same_features_as_the_model_it_came_from(small_cl
         assert torch.equal(backbone.text(["an otter"]), small_clip.encode_text(tokens))
     assert backbone.dim == small_clip.visual.output_dim
     assert backbone.preprocessing.size == 224
+    assert backbone.name == f"{ARCH}@weights.{ending}", "a recipe would tell strangers of a folder here"
 
 
 def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(tmp_path):
