@@ -5,11 +5,10 @@
     fit       a head: class centres anchored to the class names, or from these sure answers of every class
     check     what can be told without labels: the verdict
 
-`auto` looks whether there are enough pictures, and of which classes. Where all seem to be there it learns
-coefficients of the norms by sure answers and fits a head that uses every class alike; where that is less
-sure, a head alone that uses each as often as its centre does; else it keeps zero-shot. Without labels a check
-can find signs of harm, not prove a gain. Any other method does what it is told, and is undone only where it
-shows signs of collapse.
+`auto` looks whether there are enough pictures, and of which classes. It learns coefficients of the norms by
+sure answers, and fits a head: both use every class alike where all seem to be there, else each as often as
+its centre is found. Without labels a check can find signs of harm, not prove a gain: `auto`, as any method
+that is asked for, goes back to zero-shot where it shows signs of collapse.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from atlas_engine.adapt.story import Story
 from atlas_engine.adapt.subject import LAM, ComposedSubject, Subject
 from atlas_engine.adapt.test_time import TestTimeConfig, Views, learn_unlabelled
 from atlas_engine.adapt.validate import ZERO_SHOT
-from atlas_engine.adapt.vitals import Vitals, alarm, all_there, doubtful, nothing_to_learn, vitals_of
+from atlas_engine.adapt.vitals import Vitals, alarm, all_there, nothing_to_learn, too_few, vitals_of
 from atlas_engine.adapt.watch import Stop
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import KINDS
@@ -78,15 +77,16 @@ class Method(NamedTuple):
     stride: float = 1.0  # times the learning rate
 
 
+_SURE = Method("entropy", "balanced", kinds=("norm",), layout=Layout(partitions=20), stride=50.0)
+
 METHODS = MappingProxyType(
     {
         ZERO_SHOT: Method(None),
         "anchored": Method(None, "anchored"),
         "balanced": Method(None, "balanced"),
         "proportioned": Method(None, "proportioned"),
-        "entropy+balanced": Method(
-            "entropy", "balanced", kinds=("norm",), layout=Layout(partitions=20), stride=50.0
-        ),
+        "entropy+balanced": _SURE,
+        "entropy+proportioned": _SURE._replace(objective="in-proportion", head="proportioned"),
         "ufm": Method("ufm"),
         "entropy": Method("entropy"),
         "sar": Method("sar"),
@@ -96,8 +96,9 @@ METHODS = MappingProxyType(
 NORMS = ("ln-ufm", "ln-entropy", "ln-sar", "ln-simclr")
 """Baselines: the same objectives over the norm layers. They are no recipes of coefficients."""
 
-WANTED, CAREFUL = "entropy+balanced", "proportioned"
-"""What `auto` does where all classes seem to be among the pictures, and where that is less sure."""
+WANTED, CAREFUL = "entropy+balanced", "entropy+proportioned"
+"""What `auto` does where all classes seem to be among the pictures, and where they do not. They move the same
+blocks in the same way, so that which of them it is may be seen later."""
 
 
 def find_test_method(name: str) -> Method:
@@ -160,7 +161,7 @@ class _Adaptation:
     ) -> None:
         self.scene, self.name, self.method = scene, method, find_test_method(method)
         self.config, self.seed, self.stop = config, seed, stop
-        self.kept = WANTED if method == AUTO else method
+        self.does = WANTED if method == AUTO else method
         self.sees = find_head(self.method.head).sees
         self.moving = Moving(
             scene.backbone,
@@ -181,25 +182,21 @@ class _Adaptation:
         features = self.moving.features(clean)
         if self.name == ZERO_SHOT:
             return self.ended(ZERO_SHOT)
-        reason = nothing_to_learn(features) or (self.doubts(features) if self.name == AUTO else "")
+        reason = nothing_to_learn(features) or (too_few(len(features)) if self.name == AUTO else "")
         if reason:
             return self.ended(ZERO_SHOT, verdict=_kept_zero_shot(reason))
-        if METHODS[self.kept].objective is None:
+        if self.name == AUTO and not all_there(self.sure(features, counted=True).logits(features)):
+            self.does = CAREFUL
+        if METHODS[self.does].objective is None:
             return self.adapted(features, self.fitted(features))
         return (yield from self.mixed(clean, features))
-
-    def doubts(self, features: Tensor) -> str:
-        """Why `auto` had better do nothing; where there is no reason, `kept` is what it will do."""
-        reason = doubtful(self.by_names(features), self.centres(features).logits(self.said(features)))
-        if not reason and not all_there(self.sure(features, counted=True).logits(features)):
-            self.kept = CAREFUL
-        return reason
 
     def mixed(self, clean: Tensor, before: Tensor) -> Generator[Step, None, AdaptResult]:
         """Learn coefficients, and keep them unless they show signs of collapse."""
         views = yield from self.look(clean)
         encoder = ComposedEncoder(self.moving.tower, self.moving.composer())
-        ending = yield from self.learn(self.subject(encoder, before.shape[1]), views)
+        steps = self.learn(self.subject(encoder, before.shape[1]), views, proportions=self.found(before))
+        ending = yield from steps
         lam, reason = self.furthest(encoder, ending.values[LAM][0], views)
         reason = reason or (ending.reason.rstrip(".") if any(ending.collapsed) else "")
         if reason:
@@ -218,11 +215,11 @@ class _Adaptation:
     ) -> AdaptResult:
         """The result of a method that was not undone, for pictures as they were seen before and are now."""
         if self.name != AUTO or head is None:
-            return self.ended(self.kept, head, lam=lam, ending=ending)
+            return self.ended(self.does, head, lam=lam, ending=ending)
         answers = head.logits(before if features is None else features).argmax(dim=1)
         changed = int((answers != self.by_names(before).argmax(dim=1)).sum())
-        verdict = _adapted(self.kept, changed, len(answers))
-        return self.ended(self.kept, head, lam=lam, ending=ending, verdict=verdict)
+        verdict = _adapted(self.does, changed, len(answers))
+        return self.ended(self.does, head, lam=lam, ending=ending, verdict=verdict)
 
     def furthest(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> tuple[Tensor, str]:
         """The share of the way to λ on which two views of a picture agree most; and what is wrong there."""
@@ -254,14 +251,18 @@ class _Adaptation:
             strong.append(self.moving.activations(STRONG(squares, draw)))
         return Views(clean, torch.stack(weak), torch.stack(strong))
 
-    def learn(self, subject: Subject, views: Views) -> Generator[Step, None, Ending]:
-        assert self.method.objective is not None
+    def learn(
+        self, subject: Subject, views: Views, *, proportions: Tensor | None = None
+    ) -> Generator[Step, None, Ending]:
+        objective = METHODS[self.does].objective
+        assert objective is not None
         steps = learn_unlabelled(
             subject,
             views,
-            objective=self.method.objective,
+            objective=objective,
             config=replace(self.config, lr=self.method.stride * self.config.lr),
             trust=self.zero_shot if self.on_features else None,
+            proportions=proportions,
             seed=self.seed,
             stop=self.stop,
         )
@@ -296,9 +297,13 @@ class _Adaptation:
     def centres(self, features: Tensor) -> Probe:
         return anchored(self.said(features), self.scene.text, logit_scale=self.scale)
 
+    def found(self, features: Tensor) -> Tensor:
+        """How often each class is there (C), by the class centres among the pictures."""
+        return self.centres(features).logits(self.said(features)).softmax(dim=1).mean(dim=0)
+
     def fitted(self, features: Tensor) -> Probe | None:
         """The method's head for these pictures, if it has one."""
-        kind = METHODS[self.kept].head
+        kind = METHODS[self.does].head
         if kind == "none":
             return None
         return (
@@ -309,9 +314,9 @@ class _Adaptation:
         """Sure answers that use every class alike, or each as often as its centre is found."""
         centres, width = self.centres(features), features.shape[1]
         _, scale = self.moving.words(self.scene.text, width)
-        found = centres.logits(self.said(features)).softmax(dim=1).mean(dim=0)
         start = centres.widened(width, factor=scale / self.scale)
-        return balanced(features, start, logit_scale=scale, proportions=found if counted else None)
+        proportions = self.found(features) if counted else None
+        return balanced(features, start, logit_scale=scale, proportions=proportions)
 
     @torch.no_grad()
     def vitals(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> Vitals:

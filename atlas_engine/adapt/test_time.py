@@ -62,6 +62,7 @@ def learn_unlabelled(
     objective: str,
     config: TestTimeConfig,
     trust: LogitsFn | None = None,
+    proportions: Tensor | None = None,
     score: Score | None = None,
     seed: int = 0,
     stop: Stop | None = None,
@@ -69,14 +70,14 @@ def learn_unlabelled(
     """Make an objective small over the views; what it asks of the loop (`ObjectiveRow.loop`) is granted.
 
     `trust` answers the pictures as they are, where the subject's own logits are no class scores (simclr).
+    `proportions` (C) are for an objective that needs them.
     """
     row = find_objective(objective)
     changes: dict[str, Any] = dict(row.loop)
     asked = replace(config, **changes)
     source = Unlabelled(views, size=config.batch, trust=trust)
-    return (
-        yield from learn(subject, row.make(), source, config=asked, seeds=(seed,), score=score, stop=stop)
-    )
+    loss = row.make(proportions=proportions) if row.needs_proportions else row.make()
+    return (yield from learn(subject, loss, source, config=asked, seeds=(seed,), score=score, stop=stop))
 
 
 class Unlabelled:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from atlas_engine.entropies import entropies, marginal_entropy
+from atlas_engine.entropies import divergence, entropies
 from atlas_engine.heads.base import Evidence
 from atlas_engine.heads.probe import Probe
 
@@ -23,7 +23,6 @@ __all__ = ["balanced", "from_evidence"]
 
 STRENGTH = 0.0075  # c as a share of logit_scale²; a third of it, and three times, are as good
 ITERATIONS = 30
-RAREST = 1e-6  # least proportion of a class
 
 
 def balanced(
@@ -37,10 +36,9 @@ def balanced(
         return start
     gram, before = features @ features.T, start.logits(features)
     pi = torch.full_like(start.bias, 1.0 / len(start.bias)) if proportions is None else proportions
-    log_pi = pi.clamp_min(RAREST).log()
     strength = 2.0 * STRENGTH * logit_scale**2 * len(features)
     with torch.inference_mode(False), torch.enable_grad():
-        gram, before, log_pi = gram.clone(), before.clone(), log_pi.clone()
+        gram, before, pi = gram.clone(), before.clone(), pi.clone()
         shares = torch.zeros_like(before).requires_grad_()  # A (N C)
         shift = torch.zeros_like(start.bias).requires_grad_()
         optimiser = torch.optim.LBFGS([shares, shift], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
@@ -49,9 +47,7 @@ def balanced(
             optimiser.zero_grad()
             moved = gram @ shares
             logits = before + moved + shift
-            expected = -(logits.softmax(dim=1).mean(dim=0) * log_pi).sum()
-            unlike = expected - marginal_entropy(logits)  # KL(mean of p ‖ π)
-            value = entropies(logits).mean() + unlike + (shares * moved).sum() / strength
+            value = entropies(logits).mean() + divergence(logits, pi) + (shares * moved).sum() / strength
             torch.autograd.backward(value)
             return value
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.objectives.base import Objective
 from atlas_engine.objectives.entropy import Entropy
+from atlas_engine.objectives.in_proportion import InProportion
 from atlas_engine.objectives.sar import SAR
 from atlas_engine.objectives.simclr import SimCLR
 from atlas_engine.objectives.supervised import CrossEntropy
@@ -23,9 +24,10 @@ class ObjectiveRow:
 
     name: str
     help: str
-    make: Callable[..., Objective]  # its settings by name; none is needed
+    make: Callable[..., Objective]  # its settings by name; none is needed but `proportions`
     needs_labels: bool = False
     needs_strong: bool = False  # a second view in every batch
+    needs_proportions: bool = False  # how often each class is there, (C)
     on_features: bool = False  # wants features where others want logits: a head that is the identity
     loop: Mapping[str, float] = field(default_factory=dict)  # what it asks of the loop's settings
 
@@ -34,6 +36,12 @@ _ROWS = (
     ObjectiveRow("supervised", "cross-entropy on labelled images", CrossEntropy, needs_labels=True),
     ObjectiveRow("ufm", "sure answers on a weak view teach the strong one", UFM, needs_strong=True),
     ObjectiveRow("entropy", "sure answers that are not all the same", Entropy),
+    ObjectiveRow(
+        "in-proportion",
+        "sure answers, each class as often as it is found",
+        InProportion,
+        needs_proportions=True,
+    ),
     ObjectiveRow(
         "sar",
         "sure answers at a flat minimum, from reliable images",

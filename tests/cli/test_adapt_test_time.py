@@ -11,15 +11,12 @@ import threading
 import pytest
 
 from atlas_engine.adapt.run import Run
-from atlas_engine.atlas import Atlas, shipped_bank
+from atlas_engine.atlas import Atlas
 from atlas_engine.cli import main
 from atlas_engine.cli.watching import watched
-from atlas_engine.clip.bundled import NAME
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import Step
 from tests.drawn import write_pictures
-
-pytestmark = pytest.mark.skipif(shipped_bank(NAME) is None, reason="no bank ships with this checkout")
 
 ASKED = ["--classes", "red,blue", "--objective", "ufm", "--steps", "2", "--batch", "4", "--views", "1"]
 
