@@ -24,7 +24,7 @@ from atlas_engine.shares import wilson
 __all__ = ["ZERO_SHOT", "decide", "estimates_of", "held_out", "labellings"]
 
 ZERO_SHOT = "zero-shot"
-CHANCE = 1  # images that a lead among what was learned must be above
+CHANCE = 1  # images that a lead must be above
 
 
 def held_out(evidence: Evidence, *, folds: int, seed: int = 0) -> Tensor:
@@ -67,7 +67,8 @@ def decide(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) -> Verdi
 
     Of those that learned, the most wanted, unless another gets more right by more than a single image, which
     is chance. It stays unless zero-shot gets more right, or all. A tie goes to what was learned, for it was
-    held out from images that the kept one has seen. `answers` has zero-shot first and the most wanted last.
+    held out from images that the kept one has seen; a lead of a single image is not called help. `answers`
+    has zero-shot first and the most wanted last.
     """
     rows = fold != UNUSED
     if not bool(rows.any()):
@@ -85,12 +86,14 @@ def decide(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) -> Verdi
             sentence=f"No clear gain, so zero-shot was kept: {held} it got {before} right, and what was "
             f"learned {after}.",
         )
-    if after == before:
+    if after <= before + CHANCE:
+        more = f"got {after} right, zero-shot {before}, and one image may be chance"
+        told = f"and zero-shot got {after} right each" if after == before else more
         return Verdict(
             learned,
             helped=None,
-            sentence=f"No clear difference: {held}, adapted and zero-shot got {after} right each. The "
-            "adapted model was kept, for it has learned from those as well by now.",
+            sentence=f"No clear difference: {held}, adapted {told}. The adapted model was kept, for it has "
+            "learned from those as well by now.",
         )
     return Verdict(
         learned,

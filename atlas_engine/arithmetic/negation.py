@@ -174,6 +174,14 @@ def _verdict(kept: _Candidate, base: _Candidate, keep: float) -> Verdict:
         helped=True,
         sentence=f"Of {base.target.total} target images held out, {base.target.right} were named right "
         f"before and {kept.target.right} are now; of {base.control.total} control images "
-        f"{base.control.right} before and {kept.control.right} now, {left:.0%} of them ({keep:.0%} was the "
-        "bound).",
+        f"{base.control.right} before and {kept.control.right} now{_beside(left, keep)}.",
     )
+
+
+def _beside(left: float, keep: float) -> str:
+    """How that is beside what was asked of the control.
+
+    >>> _beside(0.97, 0.95), _beside(1.14, 0.95)
+    (', which is 97% of before (95% was asked for)', ', none fewer')
+    """
+    return ", none fewer" if left >= 1 else f", which is {left:.0%} of before ({keep:.0%} was asked for)"

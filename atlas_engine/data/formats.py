@@ -8,7 +8,15 @@ True
 
 from __future__ import annotations
 
-__all__ = ["ADVICE", "IMAGE_ENDINGS", "OTHER_IMAGE_ENDINGS", "printable", "seems_to_be", "taken_format"]
+__all__ = [
+    "ADVICE",
+    "IMAGE_ENDINGS",
+    "OTHER_IMAGE_ENDINGS",
+    "advice_for",
+    "printable",
+    "seems_to_be",
+    "taken_format",
+]
 
 ADVICE = "Save it as JPEG or PNG and try again."
 
@@ -47,6 +55,8 @@ _PREFIXES: tuple[tuple[bytes, str], ...] = (
     (b"\x80\x04\x95", "a Python pickle"),
 )
 
+_NO_PICTURES = ("program", "script", "pickle", "text file", "web page", "XML", "video", "no kind of picture")
+
 _BRANDS = {
     **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "a HEIC photo"),
     **dict.fromkeys((b"avif", b"avis"), "an AVIF picture"),
@@ -74,6 +84,17 @@ def seems_to_be(data: bytes) -> str:
         if data.startswith(prefix):
             return noun
     return _text_kind(data[:2048])
+
+
+def advice_for(kind: str) -> str:
+    """What to do about a file that seems to be of that kind.
+
+    >>> advice_for("a HEIC photo"), advice_for("a gzip archive"), advice_for("a Windows program")
+    ('Save it as JPEG or PNG and try again.', 'Unpack it and give its pictures.', 'Give a picture instead.')
+    """
+    if "archive" in kind:
+        return "Unpack it and give its pictures."
+    return "Give a picture instead." if any(word in kind for word in _NO_PICTURES) else ADVICE
 
 
 def printable(name: str, *, most: int = 120) -> str:

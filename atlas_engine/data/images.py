@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from atlas_engine.data.decoder import shared_decoder
-from atlas_engine.data.formats import ADVICE, printable, seems_to_be, taken_format
+from atlas_engine.data.formats import advice_for, printable, seems_to_be, taken_format
 from atlas_engine.data.picture import DEFAULT_LIMITS, ImageLimits, Picture, Pixels
 from atlas_engine.errors import ConfigError, ImageError
 
@@ -119,8 +119,9 @@ def decode(data: bytes, *, name: str, limits: ImageLimits) -> Pixels:
     """The pixels (H W 3) of a file's bytes. Runs in the helper process, or here: the answer is the same."""
     kind = taken_format(data)
     if kind is None:
+        seen = seems_to_be(data)
         raise ImageError(
-            f"{name}: seems to be {seems_to_be(data)}, but only JPEG, PNG and WEBP are taken. {ADVICE}"
+            f"{name}: seems to be {seen}, but only JPEG, PNG and WEBP are taken. {advice_for(seen)}"
         )
     try:
         with _strict_warnings(), Image.open(io.BytesIO(data), formats=(kind,)) as image:

@@ -101,6 +101,14 @@ def test_a_tie_goes_to_what_was_learned_and_is_called_one():
     assert verdict.sentence.startswith("No clear difference: of 4 images held out")
 
 
+def test_a_lead_of_one_image_is_not_called_help():
+    labels, fold = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    told = labels.tolist()
+    verdict = decide({ZERO_SHOT: logits(0, labels=told), "atlas": logits(0, 1, labels=told)}, labels, fold)
+    assert (verdict.kept, verdict.helped) == ("atlas", None)
+    assert "adapted got 2 right, zero-shot 1, and one image may be chance" in verdict.sentence
+
+
 def test_where_zero_shot_gets_all_right_there_is_nothing_to_win():
     labels, fold = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
     right = logits(0, 1, 2, 3, labels=labels.tolist())

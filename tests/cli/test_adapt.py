@@ -7,15 +7,11 @@ import shutil
 
 import pytest
 
-from atlas_engine.atlas import shipped_bank
 from atlas_engine.cli import main
-from atlas_engine.clip.bundled import NAME
 from atlas_engine.recipe import Recipe
 from tests.drawn import write_pictures
 
 QUICK = ["--steps", "2", "--batch", "4", "--views", "1", "--folds", "2"]
-
-pytestmark = pytest.mark.skipif(shipped_bank(NAME) is None, reason="no bank ships with this checkout")
 
 
 @pytest.fixture(scope="module")
