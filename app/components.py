@@ -135,6 +135,11 @@ def stop_button(*, name: str) -> gr.Button:
     return gr.Button(text.STOP, variant="secondary", size="sm", visible=False, elem_id=name)
 
 
+def leave_button(*, name: str) -> gr.Button:
+    """The button that gives up a place in the queue; the page shows it while a run waits for its turn."""
+    return gr.Button(text.LEAVE, variant="secondary", size="sm", elem_id=name, elem_classes="at-leave")
+
+
 def html_area(value: str = "", *, name: str, render: bool = True) -> gr.HTML:
     """A place for our own HTML; without `render` it is laid out later."""
     return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=None, render=render)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from app import donor_text, text
+from app import donor_text, inside_text, text
 from app.handlers.inside import Donor
 from app.markup import as_table, heading, note
 from atlas_engine.views.figures import PHONE, Grid, heat_map
@@ -28,14 +28,16 @@ def map_html(grid: Grid) -> str:
 def donors_html(donors: Sequence[Donor]) -> str:
     """The donors that move the model most: how much, and what they were trained on."""
     rows = "".join(_donor(one) for one in donors[:MOST])
-    return heading(text.DONORS_HEADING, level=3) + _table(text.DONORS_HEADING, text.DONORS_COLUMNS, rows)
+    return heading(inside_text.DONORS_HEADING, level=3) + _table(
+        inside_text.DONORS_HEADING, inside_text.DONORS_COLUMNS, rows
+    )
 
 
 def bank_html(donors: Sequence[Donor], alike: Grid) -> str:
     """Every donor with what it was trained on, and the map of how alike they are."""
     rows = "".join(f"<tr>{_name(one)}{_origin(one)}</tr>" for one in donors)
-    lead = note(text.bank_lead(len(donors)))
-    return f"{lead}{_table(text.BANK_HEADING, text.BANK_COLUMNS, rows)}{map_html(alike)}"
+    lead = note(inside_text.bank_lead(len(donors)))
+    return f"{lead}{_table(inside_text.BANK_HEADING, inside_text.BANK_COLUMNS, rows)}{map_html(alike)}"
 
 
 def code_html(title: str, lines: str) -> str:
@@ -77,7 +79,7 @@ def _name(one: Donor) -> str:
 def _origin(one: Donor) -> str:
     return (
         f"<td>{escape(donor_text.donor_data(one.dataset, one.classes, one.images))}</td>"
-        f"<td>{escape(text.donor_accuracy(one.before, one.after))}</td>"
+        f"<td>{escape(inside_text.donor_accuracy(one.before, one.after))}</td>"
     )
 
 

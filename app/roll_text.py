@@ -14,18 +14,21 @@ EXAMPLES_HEADING = "Try an example"
 EXAMPLE_TITLE, EXAMPLE_NAMES = "Apples or melons", ("apple", "melon")
 PHOTOS_HEADING, NAMES_HEADING = "1. Your photos", "2. What they might show"
 PHOTOS_HELP = (
-    "Forty or more, of all the things you name: with fewer photos, or if only some of the things show up, "
-    "Automatic keeps zero-shot."
+    "Forty or more, best of all the things you name: with fewer photos, or where answers crowd into a few "
+    "names, Automatic keeps zero-shot."
 )
 PHOTOS_LABEL = f"Photos (up to {LIMITS.roll})"
 ZIP_HELP = (
     "A sub-folder that is called like one of the names is used to count what is right when all is over, and "
     "for nothing else."
 )
+ALL_LABEL = "Every one of these names is among the photos"
+ALL_HELP = "Tick it only if you know it: using every name helps more, and harms where some are missing."
 METHOD_HELP = "Automatic does what is safe, and undoes what a check speaks against. The others do as told."
 METHOD_NAMES = {
     "auto": "Automatic",
     "entropy+balanced": "Task vectors in the norms, and a head with sure answers of every name",
+    "entropy+proportioned": "Task vectors in the norms, and a head, as many of a name as are found",
     "balanced": "A head with sure answers of every name",
     "proportioned": "A head with sure answers, as many of a name as are found",
     "anchored": "A head of class centres",

@@ -2,18 +2,29 @@
 // something. The button that was pressed may be far away from both. It is brought at once, since a slow way there
 // would cross the next one.
 () => {
-  // By its start button: where a run is seen, and the stop button that is there while the run is, and only then.
+  // By what starts it: where a run is seen, the stop button that is there while the run is, and only then, and the
+  // button that leaves the queue.
+  const ROLL = ["roll-run", "roll-stop-adapting", "roll-leave"];
   const RUNS = {
-    adapt: ["run", "stop-adapting"],
-    "roll-adapt": ["roll-run", "roll-stop-adapting"],
-    "forget-start": ["forget-run", "forget-stop"],
-    ask: ["status", "stop"],
+    adapt: ["run", "stop-adapting", "leave"],
+    "roll-adapt": ROLL,
+    rolls: ROLL,
+    "forget-start": ["forget-run", "forget-stop", "forget-leave"],
+    ask: ["status", "stop", "ask-leave"],
   };
   const SOON = 500; // milliseconds: a refusal is there by then
   const going = new Set();
   const begin = (part) => {
     const { top } = part.getBoundingClientRect();
     if (top < 0 || top > innerHeight / 2) part.scrollIntoView({ block: "start" });
+  };
+  // The button that leaves the queue is there while Gradio waits for a run of which nothing is seen yet.
+  const wait = (run, stop, leave) => {
+    const waits = document.querySelector(`#${run} [data-testid="status-tracker"].translucent:not(.hide)`);
+    const waiting = waits !== null && document.getElementById(stop) === null;
+    document.getElementById(leave)?.classList.toggle("at-waiting", waiting);
+    if (waiting) setTimeout(wait, SOON / 2, run, stop, leave);
+    return waiting;
   };
   const upper = (one, other) => (one.getBoundingClientRect().top < other.getBoundingClientRect().top ? one : other);
   const look = () => {
@@ -30,12 +41,14 @@
     if (alert.offsetParent !== null && (bottom < 0 || top > innerHeight)) alert.scrollIntoView({ block: "center" });
   };
   document.addEventListener("click", (event) => {
-    const [run, stop] = RUNS[event.target.closest?.(".at-start")?.id] ?? [];
+    const [run, stop, leave] = RUNS[event.target.closest?.(".at-start, #rolls")?.id] ?? [];
     if (!run) return;
     setTimeout(() => {
       if (going.has(stop)) return;
+      const place = document.getElementById(run);
+      if (wait(run, stop, leave)) return begin(upper(document.getElementById(leave), place));
       const alert = [...document.querySelectorAll(".at-refusal")].find((one) => one.offsetParent !== null);
-      alert ? refuse(alert) : begin(document.getElementById(run));
+      alert ? refuse(alert) : begin(place);
     }, SOON);
   });
   new MutationObserver((changes) => {

@@ -16,6 +16,9 @@ CLASSES_HELP = "Two or more words, separated by commas or new lines."
 CLASSES_PLACEHOLDER = "otter, seal, walrus"
 ASK = "Ask"
 STOP = "Stop"
+LEAVE = "Leave the queue"
+STOPPED_EARLY = "Stopped before anything was learned. All that you gave is still here."
+LEFT = "You left the queue. Nothing was run, and all that you gave is still here."
 
 OF_GRADIO = {  # its own words for a drop zone, by its own keys
     "upload_text.drop_gallery": "Drop pictures",
@@ -105,37 +108,10 @@ METHOD_SHORT = {
     "text-probe": "A head alone",
     "atlas+text-probe": "Task vectors + head",
 }
+MAP_AS_TABLE = "The same numbers as a table"
 LOSS_LABEL = "Loss, lower is better"
 CHANGED_NOTES = {"fixed": "Fixed", "broken": "Broken", "changed": "Changed", "same": "Same"}
 RIGHT, WRONG = "right", "wrong"
-
-INSIDE_LEAD = (
-    "The adapted model is the base model plus a mix of task vectors: what changed when it was trained on "
-    "other data. Each such donor has a coefficient λ in every block of the network."
-)
-NO_DONORS = (
-    "This result draws on no donors: a head on the base model's features, or zero-shot itself, was kept."
-)
-MAP_LABEL, MAP_HELP = "The map shows", "The numbers of the recipe, or what they do to the weights."
-MAP_NAMES = {"mixed": "how much is mixed in (λ)", "moved": "how far that moves the model"}
-BY_LABEL, BY_HELP = "Columns", "From the first layer to the last, or by what a block does."
-BY_NAMES = {"layer": "layers", "kind": "kinds of block"}
-KIND_LABEL, ANY_KIND = "Blocks", "all kinds"
-KIND_HELP, LAYER_HELP = "Only blocks of one kind.", "Which one the slider beside is for."
-DONORS_HEADING = "Which donors move the model most"
-DONORS_COLUMNS = ("Donor", "Share of the change", "Trained on", "Its accuracy before → after")
-BANK_HEADING = "The whole bank: what each donor was trained on, and how alike they are"
-BANK_COLUMNS = ("Donor", "Trained on", "Its accuracy before → after")
-MAP_AS_TABLE = "The same numbers as a table"
-TURN_HEADING = "Turn a donor or a layer down, or up"
-TURN_HELP = "0 takes it out, 1 is as learned, 2 doubles it. The predictions follow when you let go."
-LAYER_LABEL, LAYER_SLIDER = "Layer", "Strength of that layer"
-STRENGTH_HELP = "Of what is chosen beside."
-DONOR, NO_DONOR, NO_LAYER = "Donor", "choose a donor", "choose a layer"
-OTHER_LABEL, OTHER_SLIDER = "Another donor", "Strength of that donor"
-OTHER_HELP = "One that has no slider above."
-TURN_BACK = "Back to as learned"
-NO_SAMPLES_TO_TURN = "Add pictures to try it on and adapt again: then you see them change here."
 
 RECIPE_HEADING = "The recipe"
 RECIPE_HELP = (
@@ -311,36 +287,9 @@ def interval(accuracy: float, low: float, high: float) -> str:
     return f"{accuracy:.0%} ({low:.0%} to {high:.0%})"
 
 
-def layer(number: int) -> str:
-    """A layer in a list of them; what comes before the first is the stem."""
-    return f"layer {number}" if number else "stem"
-
-
 def lesson_label(title: str, classes: tuple[str, ...]) -> str:
     """What a screen reader says for the button of a lesson that ships."""
     return f"Worked example: {title}. Classes: {', '.join(classes)}"
-
-
-def donor_accuracy(before: float | None, after: float | None) -> str:
-    """What training a donor did on its own data."""
-    return "–" if before is None or after is None else f"{before:.0%} → {after:.0%}"
-
-
-def bank_lead(count: int) -> str:
-    """What the bank is."""
-    return (
-        f"{count} donors. Each is the same base model trained on one set of pictures; what changed in its "
-        f"weights is the task vector. Its accuracy is on pictures of that set which it was not trained on."
-    )
-
-
-def still(count: int) -> str:
-    """How many columns of a map are left out because nothing happens there."""
-    return (
-        "1 that stays as it is, is left out."
-        if count == 1
-        else f"{count} that stay as they are, are left out."
-    )
 
 
 def progress(seen: int, total: int) -> str:

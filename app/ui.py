@@ -56,7 +56,7 @@ def build(opened: Opened, engines: Engines | None = None, *, fixed: bool = False
             with gr.Tab(roll_text.TAB, id=TAB_ID):
                 roll = unlabelled_tab(page, tabs, engine, runs, bundled=opened.own_bank)
             with gr.Tab(text.TAB_ASK, id="ask"):
-                ask_tab(engine, opening)
+                ask_tab(engine, runs, opening)
             with gr.Tab(forget_text.TAB, id="forget"):
                 forgotten = forget_tab(engine, runs, bundled=opened.own_bank)
             with gr.Tab(model_text.TAB, id="model-tab"):

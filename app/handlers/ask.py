@@ -13,6 +13,7 @@ import atlas_engine as atlas
 from app import text
 from app.handlers.pictures import read_pictures
 from app.limits import LIMITS
+from app.state import StopSign
 
 __all__ = ["Answer", "Asked", "answer_rows", "ask", "split_classes"]
 
@@ -34,6 +35,7 @@ class Asked:
     classes: int
     answers: tuple[Answer, ...] = ()
     left_out: tuple[str, ...] = ()
+    stopped: bool = False
 
     @property
     def seen(self) -> int:
@@ -42,21 +44,26 @@ class Asked:
 
     @property
     def finished(self) -> bool:
-        """Whether every picture is dealt with."""
-        return self.seen == self.total
+        """Whether nothing more will come."""
+        return self.stopped or self.seen == self.total
 
 
-def ask(engine: atlas.Atlas, paths: Sequence[str], class_text: str) -> Iterator[Asked]:
+def ask(
+    engine: atlas.Atlas, paths: Sequence[str], class_text: str, *, sign: StopSign | None = None
+) -> Iterator[Asked]:
     """Answers for the pictures at `paths`, a few at a time; the first state comes before any work.
 
     Raises an AtlasError when the question cannot be asked. A picture that cannot be read is left out with the
-    engine's sentence, and the others are answered.
+    engine's sentence, and the others are answered. Stopped, it keeps the answers so far.
     """
     names = split_classes(class_text)
     _check(paths, names)
-    asked = Asked(total=len(paths), classes=len(names))
+    asked, sign = Asked(total=len(paths), classes=len(names)), sign or StopSign()
     yield asked
     for start in range(0, len(paths), LIMITS.images_per_step):
+        if sign.is_up:
+            yield replace(asked, stopped=True)
+            return
         asked = _answered(engine, asked, paths[start : start + LIMITS.images_per_step], names)
         yield asked
 

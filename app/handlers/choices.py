@@ -15,6 +15,7 @@ import atlas_engine as atlas
 from app.limits import LIMITS
 
 __all__ = [
+    "EVERY_NAME",
     "METHODS",
     "OBJECTIVES",
     "Choices",
@@ -30,6 +31,7 @@ METHODS = ("auto", "atlas+text-probe", "atlas", "text-probe")
 OBJECTIVES = (
     "auto",
     "entropy+balanced",
+    "entropy+proportioned",
     "balanced",
     "proportioned",
     "anchored",
@@ -39,6 +41,9 @@ OBJECTIVES = (
     "simclr",
 )
 """The same for photos without labels."""
+
+EVERY_NAME = "entropy+balanced"
+"""The one for photos of which the visitor knows that they show every name."""
 
 MOST_LETTERS = 100  # of a class name in a link
 

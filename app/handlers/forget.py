@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from app import forget_text, text
 from app.handlers.lesson import Lesson, Reading, Row, Sample, Shown, read_lesson
 from app.handlers.pictures import as_seen
 from app.handlers.takeaway import SHIPPED, Origin, bank_lines, model_flags
-from app.handlers.teach import Hold, Taught, after
+from app.handlers.teach import Taught, after
 from app.limits import LIMITS
+from app.state import StopSign
 
 __all__ = [
     "STRENGTHS",
@@ -98,23 +98,24 @@ def forget(
     wish: Wish,
     *,
     most_seconds: float = LIMITS.run_seconds,
-    holding: Hold = nullcontext,
+    sign: StopSign | None = None,
 ) -> Iterator[Unlearning]:
     """States from the first picture to the measured slider.
 
     Raises an AtlasError when nothing can be learned from these pictures.
     """
-    target, control = yield from _read(engine, wish)
+    sign = sign or StopSign()
+    target, control = yield from _read(engine, wish, sign)
     run = engine.negate(target.support, control.support, keep=wish.keep, seed=wish.seed)
     taught = Taught("look", left_out=(*target.left_out, *control.left_out))
     yield Unlearning(taught)
-    with holding(run):
-        for step in run:
-            taught = after(taught, step)
-            yield Unlearning(replace(taught, share=RUN_SHARE * taught.share, estimates=()))
-            if step.seconds > most_seconds:
-                run.cancel()
-        result = run.result()
+    sign.heeded_by(run)
+    for step in run:
+        taught = after(taught, step)
+        yield Unlearning(replace(taught, share=RUN_SHARE * taught.share, estimates=()))
+        if step.seconds > most_seconds:
+            run.cancel()
+    result = run.result()
     stopped = result.outcome.value != "finished"
     strengths = (STRENGTHS[0], STRENGTHS[-1]) if stopped else STRENGTHS  # who stops wants to be done
     curve: list[atlas.Forgotten] = []
@@ -153,7 +154,7 @@ def look(
 
 def pictures_of(engine: atlas.Atlas, wish: Wish) -> tuple[tuple[Shown, ...], tuple[Shown, ...]]:
     """The pictures of both sides, as small as the model sees them."""
-    reading = _read(engine, wish)
+    reading = _read(engine, wish, StopSign())
     while True:
         try:
             next(reading)
@@ -199,7 +200,9 @@ def _side(name: str, rows: Sequence[Row]) -> Lesson:
         raise atlas.AtlasError(forget_text.about(name, str(error))) from None
 
 
-def _read(engine: atlas.Atlas, wish: Wish) -> Generator[Unlearning, None, tuple[_Side, _Side]]:
+def _read(
+    engine: atlas.Atlas, wish: Wish, sign: StopSign
+) -> Generator[Unlearning, None, tuple[_Side, _Side]]:
     """Both sides; a generator that gives them back at its end."""
     sides: list[_Side] = []
     total = wish.target.total + wish.control.total
@@ -208,6 +211,7 @@ def _read(engine: atlas.Atlas, wish: Wish) -> Generator[Unlearning, None, tuple[
         reading = Reading(0, lesson.total)
         for reading in read_lesson(lesson):
             yield Unlearning(Taught("read", index=before + reading.seen, of=max(total, 1)))
+            sign.heed()
         sides.append(_as_side(engine, reading))
     return sides[0], sides[1]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import atlas_engine as atlas
-from app import api_text, text
+from app import api_text, inside_text
 from app.state import Kept
 from atlas_engine.views.coefficients import heat_grid, kinds_in
 from atlas_engine.views.figures import Grid
@@ -111,7 +111,7 @@ def _without_still(grid: Grid) -> Grid:
         grid,
         columns=tuple(grid.columns[place] for place in moving),
         values=tuple(tuple(row[place] for place in moving) for row in grid.values),
-        about=f"{grid.about} {text.still(len(grid.columns) - len(moving))}",
+        about=f"{grid.about} {inside_text.still(len(grid.columns) - len(moving))}",
     )
 
 

@@ -52,8 +52,7 @@ def origin_of(engine: atlas.Atlas, *, bundled: str | None) -> Origin:
         return SHIPPED
     file = engine.bank_path.name if engine.bank_path is not None else ""
     public = {offer.file: offer for offer in atlas.offers() if offer.file}.get(file)
-    name = _without_folder(model)
-    return Origin(name) if public is None else Origin(name, Path(file).stem, engine.bank.storage)
+    return Origin(model) if public is None else Origin(model, Path(file).stem, engine.bank.storage)
 
 
 def save_recipe(recipe: atlas.Recipe, folder: Path) -> str:
@@ -141,12 +140,6 @@ def _opening(origin: Origin) -> list[str]:
 def _notes(kept: Kept) -> list[str]:
     """A line for a result that ended early, which nobody can stop at the same moment again."""
     return [f"# {text.STOPPED_COMMENT}"] if kept.stopped else []
-
-
-def _without_folder(model: str) -> str:
-    """A model's name without the folder of its file, which is nobody's business."""
-    arch, at, path = model.partition("@")
-    return arch + at + Path(path).name
 
 
 def _again(chosen: Choices | RollChoices, classes: Sequence[str]) -> list[str]:

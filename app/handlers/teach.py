@@ -7,21 +7,18 @@ is kept. A run has a deadline; stopped or late, it keeps the best it has.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import atlas_engine as atlas
 from app.handlers.choices import Choices, RollChoices
 from app.handlers.lesson import Lesson, Reading, Shown, read_lesson
 from app.limits import LIMITS
-from app.state import Kept
+from app.state import Kept, StopSign
 
-__all__ = ["Hold", "Taught", "after", "compared", "follow", "teach"]
+__all__ = ["Taught", "after", "compared", "follow", "teach"]
 
 Run = atlas.Run[atlas.AdaptResult]
-Hold = Callable[[Run], AbstractContextManager[object]]
-"""Lets another thread cancel a run for as long as its block lasts."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +44,22 @@ def teach(
     choices: Choices | None = None,
     *,
     most_seconds: float = LIMITS.run_seconds,
-    holding: Hold = nullcontext,
+    sign: StopSign | None = None,
 ) -> Iterator[Taught]:
     """States from the first picture to the finished adaptation.
 
     Raises an AtlasError when the lesson cannot be learned.
     """
-    chosen = choices or Choices()
+    chosen, sign = choices or Choices(), sign or StopSign()
     reading = Reading(0, lesson.total)
     for reading in read_lesson(lesson):
         yield Taught("read", index=reading.seen, of=max(reading.total, 1))
+        sign.heed()
     assert reading.support is not None  # the last state of a reading has it
     run = engine.few_shot(reading.support, method=chosen.method, config=chosen.config, seed=chosen.seed)
     taught = Taught("look", left_out=reading.left_out, samples=reading.samples)
     yield taught
-    yield from follow(engine, run, taught, chosen, most_seconds=most_seconds, holding=holding)
+    yield from follow(engine, run, taught, chosen, sign=sign, most_seconds=most_seconds)
 
 
 def follow(
@@ -70,20 +68,20 @@ def follow(
     taught: Taught,
     choices: Choices | RollChoices,
     *,
-    most_seconds: float = LIMITS.run_seconds,
-    holding: Hold = nullcontext,
+    sign: StopSign,
+    most_seconds: float,
 ) -> Iterator[Taught]:
     """States of a run, from where its pictures have been read to what is kept of it."""
-    with holding(run):
-        for step in run:
-            taught = after(taught, step)
-            if step.preview is not None:
-                taught = replace(taught, preview=compared(engine, step.preview, taught.samples))
-            yield taught
-            taught = replace(taught, preview=None)
-            if step.seconds > most_seconds:
-                run.cancel()
-        result = run.result()
+    sign.heeded_by(run)
+    for step in run:
+        taught = after(taught, step)
+        if step.preview is not None:
+            taught = replace(taught, preview=compared(engine, step.preview, taught.samples))
+        yield taught
+        taught = replace(taught, preview=None)
+        if step.seconds > most_seconds:
+            run.cancel()
+    result = run.result()
     yield replace(
         taught,
         phase="done",

@@ -7,7 +7,6 @@ compared with the answers when all is over; the engine's test-time adaptation ha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from app import roll_text, text
 from app.handlers.choices import RollChoices
 from app.handlers.lesson import Sample, Shown, read_samples
 from app.handlers.pictures import as_seen
-from app.handlers.teach import Hold, Taught, follow
+from app.handlers.teach import Taught, follow
 from app.limits import LIMITS
+from app.state import StopSign
 
 __all__ = ["Roll", "adapt_roll"]
 
@@ -51,18 +51,19 @@ def adapt_roll(
     choices: RollChoices | None = None,
     *,
     most_seconds: float = LIMITS.run_seconds,
-    holding: Hold = nullcontext,
+    sign: StopSign | None = None,
 ) -> Iterator[Taught]:
     """States from the first photo to the finished adaptation.
 
     Raises an AtlasError when there is nothing to adapt to. A photo that cannot be read is left out with the
     engine's sentence.
     """
-    chosen, total = choices or RollChoices(), len(roll.photos)
+    chosen, total, sign = choices or RollChoices(), len(roll.photos), sign or StopSign()
     photos: list[Shown] = []
     left_out: list[str] = []
     for start in range(0, total, LIMITS.images_per_step):
         yield Taught("read", index=start, of=total)
+        sign.heed()
         shown, refused = read_samples(roll.photos[start : start + LIMITS.images_per_step], roll.classes)
         small = as_seen(engine, [photo.picture for photo in shown], roll.classes)
         photos += [replace(photo, picture=seen) for photo, seen in zip(shown, small, strict=True)]
@@ -73,7 +74,7 @@ def adapt_roll(
     run = engine.test_time(pictures, roll.classes, objective=chosen.objective, seed=chosen.seed)
     taught = Taught("look", left_out=tuple(left_out), samples=tuple(photos))
     yield taught
-    yield from follow(engine, run, taught, chosen, most_seconds=most_seconds, holding=holding)
+    yield from follow(engine, run, taught, chosen, sign=sign, most_seconds=most_seconds)
 
 
 def _natural_name(photo: Sample) -> tuple[object, ...]:

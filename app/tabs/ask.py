@@ -13,10 +13,12 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import alerts, api_text, cards, components, text
-from app.border import DEVICE, PRIVATE, told
+from app.border import DEVICE, PRIVATE, QUICK, told
 from app.examples import EXAMPLES
 from app.handlers.ask import Asked, answer_rows, ask
 from app.markup import note
+from app.state import Runs
+from app.tabs.stopping import leaving, stopping
 
 __all__ = ["ask_tab"]
 
@@ -24,7 +26,7 @@ Frame = tuple[Any, ...]  # one value for each of: alert, status, answers, stop
 GalleryItem = tuple[str, str | None]
 
 
-def ask_tab(engine: atlas.Atlas, opening: Asked) -> None:
+def ask_tab(engine: atlas.Atlas, runs: Runs, opening: Asked) -> None:
     """Lay out the tab inside the current Blocks; it shows `opening`, the first example, already answered."""
     components.html_area(note(text.ASK_LEAD), name="ask-lead")
     with gr.Row(elem_classes="at-columns"):
@@ -35,10 +37,11 @@ def ask_tab(engine: atlas.Atlas, opening: Asked) -> None:
             alert = components.html_area(name="alert")
             examples = components.example_row(cards.examples_html(EXAMPLES))
         with gr.Column(scale=7, min_width=320):
+            leave = components.leave_button(name="ask-leave")
             status = components.html_area(cards.status_html(text.OPENING), name="status")
             answers = components.html_area(cards.answers_html(opening), name="answers")
     run: dict[str, Any] = {
-        "fn": _page_handler(engine),
+        "fn": _page_handler(engine, runs),
         "inputs": [images, classes],
         "outputs": [alert, status, answers, stop],
         "show_progress": "minimal",
@@ -47,17 +50,22 @@ def ask_tab(engine: atlas.Atlas, opening: Asked) -> None:
         **DEVICE,
     }
     filled = examples.click(_fill, outputs=[images, classes], queue=False, **PRIVATE)
-    runs = [ask_button.click(**run), classes.submit(**run), filled.then(**run)]
-    stop.click(_stopped, outputs=[status, stop], cancels=runs, queue=False, **PRIVATE)
+    for start in (ask_button.click, classes.submit, filled.then):
+        start(**run)
+    stop.click(stopping(runs), None, [stop], **QUICK)
+    leaving(leave, runs, alert)
     _client_endpoint(engine)
 
 
-def _page_handler(engine: atlas.Atlas) -> Callable[[list[GalleryItem] | None, str | None], Iterator[Frame]]:
-    def on_ask(images: list[GalleryItem] | None, class_text: str | None) -> Iterator[Frame]:
+def _page_handler(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]:
+    def on_ask(
+        request: gr.Request, images: list[GalleryItem] | None, class_text: str | None
+    ) -> Iterator[Frame]:
         paths = [path for path, _ in images or []]
         try:
-            for asked in ask(engine, paths, class_text or ""):
-                yield _frame(asked)
+            with runs.sign(request.session_hash) as sign:
+                for asked in ask(engine, paths, class_text or "", sign=sign):
+                    yield _frame(asked)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
             yield _refused(told(error))
 
@@ -71,6 +79,8 @@ def _frame(asked: Asked) -> Frame:
 
 
 def _status(asked: Asked) -> str:
+    if asked.stopped:
+        return text.STOPPED
     if asked.finished:
         return text.finished(len(asked.answers), asked.classes)
     return text.progress(asked.seen, asked.total)
@@ -78,10 +88,6 @@ def _status(asked: Asked) -> str:
 
 def _refused(message: str) -> Frame:
     return alerts.alert_html(message), cards.status_html(""), gr.skip(), gr.update(visible=False)
-
-
-def _stopped() -> tuple[str, Any]:
-    return cards.status_html(text.STOPPED), gr.update(visible=False)
 
 
 def _fill(event: gr.EventData) -> tuple[list[str], str]:

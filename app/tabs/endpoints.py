@@ -38,13 +38,12 @@ def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
         steps: float,
         seed: float,
     ) -> Iterator[tuple[dict[str, Any], str | None]]:
-        session = str(request.session_hash)
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder, runs.sign(request.session_hash) as sign:
             try:
                 rows = unpack(archive, Path(folder))
                 lesson = Lesson(rows, tuple(Sample(path) for path in samples or []))
                 chosen = Choices(method, int(steps), seed=int(seed))
-                states = teach(engine, lesson, chosen, holding=lambda run: runs.holding(session, run))
+                states = teach(engine, lesson, chosen, sign=sign)
                 yield from _told(states, Path(folder))
             except Exception as error:
                 raise gr.Error(told(error), print_exception=False) from None
@@ -52,12 +51,11 @@ def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
     def adapt_unlabelled(
         request: gr.Request, photos: Sequence[str] | None, classes: str | None, objective: str, seed: float
     ) -> Iterator[tuple[dict[str, Any], str | None]]:
-        session = str(request.session_hash)
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder, runs.sign(request.session_hash) as sign:
             try:
                 roll = Roll(tuple(Sample(path) for path in photos or []), split_classes(classes or ""))
                 chosen = RollChoices(objective, int(seed))
-                states = adapt_roll(engine, roll, chosen, holding=lambda run: runs.holding(session, run))
+                states = adapt_roll(engine, roll, chosen, sign=sign)
                 yield from _told(states, Path(folder))
             except Exception as error:
                 raise gr.Error(told(error), print_exception=False) from None

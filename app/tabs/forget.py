@@ -23,9 +23,9 @@ from app.handlers.takeaway import origin_of, save_recipe
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Runs
-from app.tabs.result import stopping
 from app.tabs.rows import GalleryItems
 from app.tabs.samples import samples_from_zip, samples_of
+from app.tabs.stopping import leaving, stopping
 from app.worked import load_forgotten
 
 __all__ = ["ForgetSide", "forget_tab"]
@@ -77,6 +77,7 @@ def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
             form = _form()
         with gr.Column(scale=7, min_width=320):
             stop = components.stop_button(name="forget-stop")
+            leave = components.leave_button(name="forget-leave")
             remark = forget_text.EXAMPLE_NOTE
             run = components.html_area(_headline(opening, remark=remark), name="forget-run")
             slider = gr.Slider(
@@ -106,6 +107,7 @@ def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
         **DEVICE,
     )
     side.then_panels(begun)
+    leaving(leave, runs, form.alert)
     stop.click(stopping(runs), None, [stop], **QUICK)
     slider.change(_numbers, [kept, slider], numbers, **QUICK)
     slider.change(
@@ -164,12 +166,12 @@ def _forgetting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame
         keep: float,
         seed: float | None,
     ) -> Iterator[Frame]:
-        session = str(request.session_hash)
         try:
             sides = rows_of(samples_of(target)), rows_of(samples_of(control))
             wish = Wish.of(*sides, keep=float(keep) / PERCENT, seed=int(seed or 0))
-            for state in forget(engine, wish, holding=lambda run: runs.holding(session, run)):
-                yield _frame(state)
+            with runs.sign(request.session_hash) as sign:
+                for state in forget(engine, wish, sign=sign):
+                    yield _frame(state)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
             yield _refused(told(error), kept)
 

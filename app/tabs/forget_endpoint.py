@@ -27,15 +27,14 @@ def forget_endpoint(engine: atlas.Atlas, runs: Runs) -> None:
     def forget_classes(
         request: gr.Request, target: str, control: str, keep: float, seed: float
     ) -> Iterator[tuple[dict[str, Any], str | None]]:
-        session = str(request.session_hash)
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder, runs.sign(request.session_hash) as sign:
             try:
                 sides = []
                 for name, archive in (("target", target), ("control", control)):
                     (Path(folder) / name).mkdir()
                     sides.append(unpack(archive, Path(folder) / name))
                 wish = Wish.of(sides[0], sides[1], keep=float(keep), seed=int(seed))
-                for state in forget(engine, wish, holding=lambda run: runs.holding(session, run)):
+                for state in forget(engine, wish, sign=sign):
                     if state.kept is None:
                         yield progress(state.taught), None
                     else:

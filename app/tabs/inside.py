@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import alerts, compare_cards, components, donor_text, inside_cards, text
+from app import alerts, compare_cards, components, donor_text, inside_cards, inside_text, text
 from app.border import DEVICE, PRIVATE, QUICK, told
 from app.handlers.inside import MAPS, MOST, Inside, alike, donors_of, heat, look_inside, turned
 from app.limits import LIMITS
@@ -42,30 +42,31 @@ def inside_panel(
     with gr.Column(visible=_moves(inside), elem_classes="at-plain") as playground:
         with gr.Row():
             shows = gr.Radio(
-                _named(text.MAP_NAMES),
+                _named(inside_text.MAP_NAMES),
                 value=MAPS[0],
-                label=text.MAP_LABEL,
-                info=text.MAP_HELP,
+                label=inside_text.MAP_LABEL,
+                info=inside_text.MAP_HELP,
                 elem_id=f"{prefix}map-shows",
             )
             by = gr.Radio(
-                _named(text.BY_NAMES),
+                _named(inside_text.BY_NAMES),
                 value="layer",
-                label=text.BY_LABEL,
-                info=text.BY_HELP,
+                label=inside_text.BY_LABEL,
+                info=inside_text.BY_HELP,
                 elem_id=f"{prefix}map-by",
             )
             kind = gr.Dropdown(
                 _kinds(inside),
                 value="",
-                label=text.KIND_LABEL,
-                info=text.KIND_HELP,
+                label=inside_text.KIND_LABEL,
+                info=inside_text.KIND_HELP,
                 elem_id=f"{prefix}map-kind",
             )
         picture = components.html_area(_map(engine, opening), name=f"{prefix}map")
         donors = components.html_area(_donors(inside), name=f"{prefix}donors")
         components.html_area(
-            heading(text.TURN_HEADING, level=3) + note(text.TURN_HELP), name=f"{prefix}turn-lead"
+            heading(inside_text.TURN_HEADING, level=3) + note(inside_text.TURN_HELP),
+            name=f"{prefix}turn-lead",
         )
         with gr.Row(elem_classes="at-sliders"):
             sliders = [_slider(inside, place, prefix) for place in range(LIMITS.turned)]
@@ -73,22 +74,22 @@ def inside_panel(
             other = gr.Dropdown(
                 _others(inside),
                 value=ANY,
-                label=text.OTHER_LABEL,
-                info=text.OTHER_HELP,
+                label=inside_text.OTHER_LABEL,
+                info=inside_text.OTHER_HELP,
                 elem_id=f"{prefix}turn-other",
             )
-            other_strength = _strength(text.OTHER_SLIDER, name=f"{prefix}turn-other-strength")
+            other_strength = _strength(inside_text.OTHER_SLIDER, name=f"{prefix}turn-other-strength")
             layer = gr.Dropdown(
                 _layers(inside),
                 value=ANY,
-                label=text.LAYER_LABEL,
-                info=text.LAYER_HELP,
+                label=inside_text.LAYER_LABEL,
+                info=inside_text.LAYER_HELP,
                 elem_id=f"{prefix}turn-layer",
             )
-            strength = _strength(text.LAYER_SLIDER, name=f"{prefix}turn-strength")
-        back = gr.Button(text.TURN_BACK, size="sm", elem_id=f"{prefix}turn-back")
+            strength = _strength(inside_text.LAYER_SLIDER, name=f"{prefix}turn-strength")
+        back = gr.Button(inside_text.TURN_BACK, size="sm", elem_id=f"{prefix}turn-back")
         now = components.html_area(name=f"{prefix}turned")
-    with gr.Accordion(text.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
+    with gr.Accordion(inside_text.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
         whole = components.html_area(name=f"{prefix}bank-donors")
     bank.expand(lambda: _bank(engine), None, whole, show_progress="minimal", **PRIVATE, **DEVICE)
     gr.on(
@@ -142,7 +143,7 @@ def _moves(inside: Inside | None) -> bool:
 def _lead(inside: Inside | None) -> str:
     if inside is None:
         return text.WAITING
-    return text.INSIDE_LEAD if inside.moves else text.NO_DONORS
+    return inside_text.LEAD if inside.moves else inside_text.NO_DONORS
 
 
 def _map(
@@ -185,14 +186,21 @@ def _turn(engine: atlas.Atlas, kept: Kept | None, *values: Any) -> str:  # noqa:
     except Exception as error:
         return alerts.alert_html(told(error))
     if comparison is None:
-        return note(text.NO_SAMPLES_TO_TURN)
+        return note(inside_text.NO_SAMPLES_TO_TURN)
     return compare_cards.pairs_html(comparison, kept.samples, names=(text.ADAPTED, text.NOW), top=2)
 
 
 def _strength(label: str, *, name: str) -> gr.Slider:
     """A slider for what is chosen beside it."""
     return gr.Slider(
-        0, MOST, AS_LEARNED, step=0.1, label=label, info=text.STRENGTH_HELP, min_width=150, elem_id=name
+        0,
+        MOST,
+        AS_LEARNED,
+        step=0.1,
+        label=label,
+        info=inside_text.STRENGTH_HELP,
+        min_width=150,
+        elem_id=name,
     )
 
 
@@ -213,7 +221,7 @@ def _knob(inside: Inside | None, place: int) -> dict[str, Any]:
     donors = inside.donors if inside is not None else ()
     there = place < len(donors) and donors[place].share > 0
     if not there:
-        return {"label": text.DONOR, "info": text.DONOR, "visible": False}
+        return {"label": inside_text.DONOR, "info": inside_text.DONOR, "visible": False}
     about = donor_text.PICTURES.get(donors[place].dataset, donors[place].dataset)
     return {"label": donors[place].name, "info": about, "visible": True}
 
@@ -223,15 +231,18 @@ def _named(names: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def _kinds(inside: Inside | None) -> list[tuple[str, str]]:
-    return [(text.ANY_KIND, ""), *((kind, kind) for kind in (inside.kinds if inside is not None else ()))]
+    return [
+        (inside_text.ANY_KIND, ""),
+        *((kind, kind) for kind in (inside.kinds if inside is not None else ())),
+    ]
 
 
 def _others(inside: Inside | None) -> list[tuple[str, str]]:
     """The donors that have no slider of their own, and do move something."""
     donors = inside.donors[LIMITS.turned :] if inside is not None else ()
-    return [(text.NO_DONOR, ANY), *((one.name, one.name) for one in donors if one.share > 0)]
+    return [(inside_text.NO_DONOR, ANY), *((one.name, one.name) for one in donors if one.share > 0)]
 
 
 def _layers(inside: Inside | None) -> list[tuple[str, str]]:
     layers = inside.layers if inside is not None else ()
-    return [(text.NO_LAYER, ANY), *((text.layer(layer), str(layer)) for layer in layers)]
+    return [(inside_text.NO_LAYER, ANY), *((inside_text.layer(layer), str(layer)) for layer in layers)]

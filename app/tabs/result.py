@@ -21,7 +21,7 @@ from app.handlers.takeaway import load_recipe
 from app.handlers.teach import Taught
 from app.limits import LIMITS
 from app.markup import heading, note
-from app.state import Kept, Runs
+from app.state import Kept
 from app.tabs.inside import InsidePanel, inside_panel
 from app.tabs.rows import GalleryItems
 from app.tabs.samples import samples_of
@@ -35,7 +35,6 @@ __all__ = [
     "refused",
     "result_side",
     "shown",
-    "stopping",
 ]
 
 COMPARE = "compare"
@@ -49,6 +48,7 @@ class ResultSide:
     kept: gr.State
     run: gr.HTML
     stop: gr.Button
+    leave: gr.Button
     tabs: gr.Tabs
     compare: gr.HTML
     inside: InsidePanel
@@ -90,6 +90,7 @@ def result_side(
     kept = gr.State(opening, time_to_live=LIMITS.keep_seconds)
     with gr.Column(scale=7, min_width=320, elem_id=f"{prefix}result"):
         stop = components.stop_button(name=f"{prefix}stop-adapting")
+        leave = components.leave_button(name=f"{prefix}leave")
         run = components.html_area(_headline(opening, example=True), name=f"{prefix}run")
         with gr.Tabs(selected=COMPARE) as tabs:
             with gr.Tab(text.TAB_COMPARE, id=COMPARE):
@@ -98,7 +99,7 @@ def result_side(
                 inside = inside_panel(engine, kept, opening, prefix=prefix)
             with gr.Tab(text.TAB_TAKE, id="take"):
                 take = take_panel(engine, kept, opening, bundled=bundled, file=file, prefix=prefix)
-    return ResultSide(kept, run, stop, tabs, compare, inside, take)
+    return ResultSide(kept, run, stop, leave, tabs, compare, inside, take)
 
 
 def frame(taught: Taught) -> Frame:
@@ -124,16 +125,6 @@ def refused(message: str, kept: Kept | None) -> Frame:
     """The sentence; the result that was there stays."""
     hidden = gr.update(visible=False)
     return [alerts.alert_html(message), _headline(kept), gr.skip(), _compared(kept), gr.skip(), hidden]
-
-
-def stopping(runs: Runs) -> Callable[[gr.Request], Any]:
-    """What a Stop button does: it ends the visitor's run, and hides."""
-
-    def on_stop(request: gr.Request) -> Any:  # noqa: ANN401 - Gradio's update
-        runs.stop(request.session_hash)
-        return gr.update(visible=False)
-
-    return on_stop
 
 
 def bringing(

@@ -22,9 +22,10 @@ from app.handlers.teach import teach
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept, Runs
-from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown, stopping
+from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown
 from app.tabs.rows import VALUES, ClassRows, GalleryItems, class_rows
 from app.tabs.samples import in_gallery, photos_from_zip, samples_of
+from app.tabs.stopping import leaving, stopping
 from app.worked import RECIPE, load_worked
 
 __all__ = ["teach_tab"]
@@ -68,6 +69,7 @@ def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool
             **DEVICE,
         )
     )
+    leaving(side.leave, runs, form.alert)
     side.stop.click(stopping(runs), None, [side.stop], **QUICK)
     side.then_panels(
         side.take.bring.upload(
@@ -141,12 +143,12 @@ def _adapting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]
         samples: GalleryItems,
         *values: Any,  # noqa: ANN401 - what Gradio hands over: the settings, then the rows
     ) -> Iterator[Frame]:
-        session = str(request.session_hash)
         try:
             choices = _choices(*values[:SETTINGS])
             lesson = Lesson(ClassRows.read(values[SETTINGS:]), samples_of(samples))
-            for taught in teach(engine, lesson, choices, holding=lambda run: runs.holding(session, run)):
-                yield frame(taught)
+            with runs.sign(request.session_hash) as sign:
+                for taught in teach(engine, lesson, choices, sign=sign):
+                    yield frame(taught)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
             yield refused(told(error), kept)
 

@@ -16,14 +16,15 @@ from app import alerts, cards, components, roll_text, text
 from app.border import DEVICE, PRIVATE, QUICK, told
 from app.examples import ROLLS
 from app.handlers.ask import split_classes
-from app.handlers.choices import OBJECTIVES, RollChoices, roll_from_query
+from app.handlers.choices import EVERY_NAME, OBJECTIVES, RollChoices, roll_from_query
 from app.handlers.unlabelled import Roll, adapt_roll
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept, Runs
-from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, stopping
+from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side
 from app.tabs.rows import GalleryItems
 from app.tabs.samples import in_gallery, photos_from_zip, samples_of
+from app.tabs.stopping import leaving, stopping
 
 __all__ = ["TAB_ID", "unlabelled_tab"]
 
@@ -37,6 +38,7 @@ class _Form:
     photos: gr.Gallery
     archive: gr.UploadButton
     names: gr.Textbox
+    every: gr.Checkbox
     settings: list[Any]
     alert: gr.HTML
     adapt: gr.Button
@@ -61,21 +63,18 @@ def unlabelled_tab(
     run = _adapting(engine, runs)
     filled = examples.click(_fill, None, [form.alert, form.photos, form.names], **PRIVATE, queue=False)
     for start in (form.adapt.click, form.names.submit, filled.then):
-        begun = start(
-            run,
-            [side.kept, *form.inputs],
-            outputs,
-            show_progress="minimal",
-            **shows,
-        )
-        side.then_panels(begun)
+        side.then_panels(start(run, [side.kept, *form.inputs], outputs, show_progress="minimal", **shows))
+    leaving(side.leave, runs, form.alert)
     side.stop.click(stopping(runs), None, [side.stop], **QUICK)
     bring = side.take.bring
     side.then_panels(
         bring.upload(bringing(engine, most=LIMITS.samples), [bring, side.kept, form.photos], outputs, **shows)
     )
     form.archive.upload(photos_from_zip, [form.archive], [form.alert, form.photos], **PRIVATE)
-    page.load(_from_link, None, [tabs, form.names, *form.settings], **QUICK)
+    method = form.settings[0]
+    form.every.input(lambda known: EVERY_NAME if known else OBJECTIVES[0], form.every, method, **QUICK)
+    method.input(lambda name: name == EVERY_NAME, method, form.every, **QUICK)
+    page.load(_from_link, None, [tabs, form.names, form.every, *form.settings], **QUICK)
     return side
 
 
@@ -88,10 +87,11 @@ def _form() -> _Form:
     components.html_area(note(roll_text.ZIP_HELP), name="roll-zip-help")
     components.html_area(heading(roll_text.NAMES_HEADING), name="roll-names-lead")
     names = components.class_box(name="roll-names")
+    every = gr.Checkbox(label=roll_text.ALL_LABEL, info=roll_text.ALL_HELP, elem_id="roll-every")
     settings = _settings()
     adapt = components.start_button(text.ADAPT, name="roll-adapt")
     alert = components.html_area(name="roll-alert")
-    return _Form(photos, archive, names, settings, alert, adapt)
+    return _Form(photos, archive, names, every, settings, alert, adapt)
 
 
 def _settings() -> list[Any]:
@@ -113,12 +113,12 @@ def _adapting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]
         objective: str,
         seed: float | None,
     ) -> Iterator[Frame]:
-        session = str(request.session_hash)
         try:
             roll = Roll(samples_of(photos), split_classes(names or ""))
             chosen = RollChoices(objective, int(seed or 0))
-            for taught in adapt_roll(engine, roll, chosen, holding=lambda run: runs.holding(session, run)):
-                yield frame(taught)
+            with runs.sign(request.session_hash) as sign:
+                for taught in adapt_roll(engine, roll, chosen, sign=sign):
+                    yield frame(taught)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
             yield refused(told(error), kept)
 
@@ -134,5 +134,6 @@ def _from_link(request: gr.Request) -> Frame:
     """Names and settings from the page's address, if it has any; then the page opens on this tab."""
     names, choices = roll_from_query(request.query_params.multi_items())
     if not names:
-        return [gr.skip()] * 4
-    return [gr.Tabs(selected=TAB_ID), ", ".join(names), choices.objective, choices.seed]
+        return [gr.skip()] * 5
+    known = choices.objective == EVERY_NAME
+    return [gr.Tabs(selected=TAB_ID), ", ".join(names), known, choices.objective, choices.seed]

@@ -8,6 +8,7 @@ import atlas_engine as atlas
 from app.examples import EXAMPLES
 from app.handlers.ask import answer_rows, ask, split_classes
 from app.limits import LIMITS
+from app.state import Runs
 
 # What the pictures show, in each example's own words, said by a person.
 TRUTH = {
@@ -63,6 +64,17 @@ def test_the_first_state_comes_before_any_work_and_answers_follow_a_few_at_a_tim
     assert [state.seen for state in states] == [0, LIMITS.images_per_step, LIMITS.images_per_step + 1]
     assert [state.finished for state in states] == [False, False, True]
     assert [answer.path for answer in states[-1].answers] == paths
+
+
+def test_a_question_that_is_stopped_keeps_the_answers_so_far(engine, draw):
+    paths, runs = [draw(f"{n}.png") for n in range(2 * LIMITS.images_per_step)], Runs()
+    with runs.sign("visitor") as sign:
+        for asked in ask(engine, paths, "a, b", sign=sign):
+            if asked.seen:
+                runs.stop("visitor")
+    assert asked.stopped
+    assert asked.finished
+    assert len(asked.answers) == LIMITS.images_per_step
 
 
 def test_a_bad_picture_is_left_out_by_name_and_the_good_ones_are_answered(engine, draw, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from app.crowd.promises import Promise, flat, of_a_crowd
 from app.crowd.visitors import Wish, together, visit
+from app.limits import LIMITS
 
 
 @pytest.fixture
@@ -40,8 +41,10 @@ def test_two_answers_that_differ_are_noticed(server, wish):
 
 def test_memory_is_held_against_what_it_was_when_warm():
     steady = [(10 * n, 500.0 + 80 * (n < 3)) for n in range(1, 21)]
+    filling = [(number, 500.0 + min(number, LIMITS.sessions)) for number in range(10, 201, 10)]
     leaking = [(10 * n, 500.0 + 5 * n) for n in range(1, 21)]
     assert flat(steady).kept
+    assert flat(filling).kept, "sessions that are kept are no leak"
     assert not flat(leaking).kept
 
 

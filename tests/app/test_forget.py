@@ -99,9 +99,10 @@ def test_the_command_makes_the_same_recipe_of_the_same_folders(small, gone, side
 
 def test_a_run_that_is_stopped_keeps_what_it_has(small, wish):
     runs, stopped = Runs(), False
-    for state in forget(small, wish, holding=lambda run: runs.holding("visitor", run)):
-        if state.taught.phase == "learn" and not stopped:
-            stopped = runs.stop("visitor")
+    with runs.sign("visitor") as sign:
+        for state in forget(small, wish, sign=sign):
+            if state.taught.phase == "learn" and not stopped:
+                stopped = runs.stop("visitor")
     assert stopped
     assert state.kept.stopped
     assert [one.scale for one in state.kept.curve] == [0.0, 1.0], "who stops does not wait for all of it"

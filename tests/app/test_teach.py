@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 import atlas_engine as atlas
+from app import text
 from app.handlers.choices import METHODS, Choices, from_query, to_query
 from app.handlers.lesson import Lesson, Row
 from app.handlers.teach import teach
@@ -72,13 +73,12 @@ def test_the_same_lesson_and_seed_give_the_same_recipe(small, lesson, states):
 
 def test_a_run_that_is_stopped_keeps_the_best_so_far(small, lesson):
     runs, seen = Runs(), 0
-    for state in teach(
-        small, lesson, Choices(steps=LIMITS.steps), holding=lambda run: runs.holding("visitor", run)
-    ):
-        if state.phase == "learn":
-            seen += 1
-            assert not runs.stop("another visitor")
-            assert runs.stop("visitor")
+    with runs.sign("visitor") as sign:
+        for state in teach(small, lesson, Choices(steps=LIMITS.steps), sign=sign):
+            if state.phase == "learn":
+                seen += 1
+                assert not runs.stop("another visitor")
+                assert runs.stop("visitor")
     assert seen == 1
     assert state.kept.stopped
     assert state.kept.comparison is not None
@@ -91,14 +91,33 @@ def test_a_run_that_takes_too_long_keeps_the_best_so_far(small, lesson):
     assert len(last.losses) < LIMITS.steps
 
 
-def test_a_closed_page_lets_go_of_its_run(small, lesson):
+def test_a_run_that_is_stopped_while_it_reads_learns_nothing_and_says_so(small, lesson):
     runs = Runs()
-    going = teach(small, lesson, Choices(steps=4), holding=lambda run: runs.holding("visitor", run))
-    for state in going:
-        if state.phase == "learn":
-            break
-    going.close()
-    assert not runs.stop("visitor")
+    with runs.sign("visitor") as sign:
+        states = teach(small, lesson, sign=sign)
+        assert next(states).phase == "read"
+        assert runs.stop("visitor")
+        with pytest.raises(atlas.AtlasError, match=text.STOPPED_EARLY):
+            next(states)
+
+
+@pytest.mark.parametrize("phase", ["look", "preview"])
+def test_a_run_that_is_stopped_before_its_first_step_keeps_zero_shot_or_a_head(small, lesson, phase):
+    runs, learned = Runs(), 0
+    with runs.sign("visitor") as sign:
+        for state in teach(small, lesson, Choices(steps=LIMITS.steps), sign=sign):
+            learned += state.phase == "learn"
+            if state.phase == phase:
+                assert runs.stop("visitor")
+    assert learned <= 1
+    assert state.kept.stopped
+
+
+def test_nobody_can_stop_what_has_no_session():
+    runs = Runs()
+    with runs.sign(None) as sign:
+        assert not runs.stop(None)
+        assert not sign.is_up
 
 
 @pytest.mark.parametrize("name", ["cat", "Cat"])

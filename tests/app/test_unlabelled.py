@@ -50,11 +50,9 @@ def states(small, roll):
 
 @pytest.fixture
 def sure(monkeypatch):
-    """A random model knows nothing, and `auto` would see that: let it be believed."""
-    monkeypatch.setattr("atlas_engine.adapt.vitals.INFORMED", -1.0)
-    monkeypatch.setattr("atlas_engine.adapt.vitals.REACH", 0.0)
-    monkeypatch.setattr("atlas_engine.adapt.vitals.REACH_OF_ALL", 0.0)
+    """Let twelve be many, and a random model grow sure."""
     monkeypatch.setattr("atlas_engine.adapt.vitals.LEAST", 8)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.SURER", 1.0)
 
 
 def phases(states):
@@ -91,13 +89,13 @@ def test_a_session_holds_the_photos_as_small_as_the_model_sees_them(small, state
 
 
 @pytest.mark.usefixtures("sure")
-def test_automatic_is_done_after_one_look_where_some_names_may_be_missing(small, roll, monkeypatch):
+def test_automatic_learns_in_proportion_where_some_names_may_be_missing(small, roll, monkeypatch):
     monkeypatch.setattr("atlas_engine.adapt.vitals.REACH_OF_SURE", 1.1)
     seen = list(adapt_roll(small, roll))
-    assert phases(seen) == ["read", "look", "done"]
+    assert phases(seen) == ["read", "look", "learn", "done"]
     kept = seen[-1].kept
     assert kept.helped is None
-    assert kept.recipe.method == "proportioned"
+    assert kept.recipe.method == "entropy+proportioned"
     assert len(kept.comparison) == len(roll.photos)
 
 
@@ -117,11 +115,12 @@ def test_what_is_told_of_a_photos_class_is_counted_but_never_learned_from(small,
 
 def test_a_run_that_is_stopped_keeps_the_best_so_far(small, roll):
     runs, learned = Runs(), 0
-    for state in adapt_roll(small, roll, LEARNED, holding=lambda run: runs.holding("visitor", run)):
-        if state.phase == "learn":
-            learned += 1
-            assert not runs.stop("another visitor")
-            assert runs.stop("visitor")
+    with runs.sign("visitor") as sign:
+        for state in adapt_roll(small, roll, LEARNED, sign=sign):
+            if state.phase == "learn":
+                learned += 1
+                assert not runs.stop("another visitor")
+                assert runs.stop("visitor")
     assert learned == 1
     assert state.kept.stopped
     assert len(state.kept.comparison) == len(roll.photos)
@@ -204,6 +203,6 @@ def test_the_first_example_is_answered_better_and_the_others_keep_zero_shot(engi
         )
         gains.append((kept.recipe.method, after - before))
     first, *others = gains
-    assert first[0] == "entropy+balanced"
+    assert first[0] == "entropy+proportioned", "of two classes nobody can tell whether all are there"
     assert first[1] >= 5
     assert others == [("zero-shot", 0)] * len(others)

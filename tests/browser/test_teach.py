@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app import text
+from app import inside_text, text
 from app.examples import LESSONS
 from app.limits import LIMITS
 from tests.browser.steps import (
@@ -65,7 +65,7 @@ def look_inside(page):
     panel(page, text.TAB_INSIDE)
     page.locator("#map svg:visible").first.wait_for()
     assert page.locator("#donors tbody tr").count() > 1
-    page.locator("#map-by").get_by_text(text.BY_NAMES["kind"]).click()
+    page.locator("#map-by").get_by_text(inside_text.BY_NAMES["kind"]).click()
     page.wait_for_function("document.querySelector('#map').textContent.includes('kind of block')")
     slider = page.locator("#turn-1 input[type=number]")
     slider.fill("0")

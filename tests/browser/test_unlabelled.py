@@ -51,6 +51,25 @@ def test_a_link_opens_on_this_tab_and_a_flat_zip_fills_in_its_photos(visit, colo
     assert page.locator("#roll-alert [role=alert]").count() == 0
 
 
+def test_who_knows_that_every_name_is_there_says_so_with_a_tick(visit):
+    page = visit(query="?word=otter&word=seal&objective=entropy%2Bbalanced", ready=("#roll-adapt",))
+    tick = page.get_by_label(roll_text.ALL_LABEL)
+    page.wait_for_function("document.querySelector('#roll-every input').checked")
+    page.click("#roll-settings button")
+    method = page.locator("#roll-settings input[role=combobox]")
+    assert method.input_value() == roll_text.METHOD_NAMES["entropy+balanced"]
+    tick.uncheck()
+    page.wait_for_function(
+        "name => document.querySelector('#roll-settings input[role=combobox]').value === name",
+        arg=roll_text.METHOD_NAMES["auto"],
+    )
+    tick.check()
+    page.wait_for_function(
+        "name => document.querySelector('#roll-settings input[role=combobox]').value === name",
+        arg=roll_text.METHOD_NAMES["entropy+balanced"],
+    )
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_one_click_adapts_to_the_first_example_and_counts_what_is_right(visit, artefacts, width):
     page = visit(width=width)

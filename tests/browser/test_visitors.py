@@ -19,6 +19,17 @@ from tests.browser.steps import (
 
 pytestmark = pytest.mark.browser
 
+# Whether no part of the page that hides what hangs out of it is smaller than the line.
+NOT_CUT_OFF = """line => {
+    const { top, bottom } = line.getBoundingClientRect();
+    for (let part = line.parentElement; part; part = part.parentElement) {
+        const frame = part.getBoundingClientRect();
+        const cutsOff = frame.top > top || frame.bottom < bottom;
+        if (cutsOff && getComputedStyle(part).overflowY === "hidden") return false;
+    }
+    return true;
+}"""
+
 
 def test_a_link_brings_the_names_and_settings_and_no_picture(visit):
     page = visit(query="?class=otter&class=sea+lion&method=text-probe&steps=40&seed=7")
@@ -71,8 +82,32 @@ def test_who_waits_sees_the_place_in_the_queue_and_a_closed_page_frees_the_lane(
     for other in (second, third):
         other.click("#adapt")
         other.locator("#run").get_by_text("queue:").wait_for()
+        assert other.locator("#run").get_by_text("queue:").evaluate(NOT_CUT_OFF)
         wait_until_in_sight(other, "#run")
     second.close()  # while it waits
     first.close()  # in the middle of its run
     wait_for_result(third, 2)
     assert text.STOPPED_NOTE not in third.locator("#run").inner_text()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_who_waits_can_leave_the_queue_and_begin_again(visit, colours, width):
+    first, second = visit(), visit(width=width)
+    start_own(first, colours, steps=LIMITS.steps, method="atlas+text-probe")
+    start_own(second, colours, method="text-probe")
+    first.click("#adapt")
+    first.get_by_text("Learning: step").wait_for()
+    for _ in range(2):
+        second.click("#adapt")
+        wait_until_in_sight(second, "#leave")
+        second.click("#leave")
+        second.get_by_role("alert").filter(has_text=text.LEFT).wait_for()
+        second.locator("#leave").wait_for(state="hidden")
+    assert "Error" not in second.locator("#run").inner_text()
+    assert second.locator(".at-class .thumbnail-item").count() > 0, "what was given is gone"
+    assert first.locator("#stop-adapting").is_visible(), "another visitor's run was ended"
+    second.click("#adapt")
+    second.locator("#leave").wait_for()
+    first.click("#stop-adapting")
+    wait_for_result(second, 2)
+    second.locator("#leave").wait_for(state="hidden")

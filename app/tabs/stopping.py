@@ -1,0 +1,56 @@
+"""How a visitor ends what they began: a run under way, or the wait for one. Knows nothing of what it does.
+
+Gradio's own `cancels` is not used: it tells the page that an event ended without any data, at which the page
+now and then shows an error and closes the stream that its other events come by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+from gradio.context import LocalContext
+from gradio.server_messages import ProcessCompletedMessage
+
+from app import alerts
+from app.border import DEVICE, QUICK
+from app.state import Runs
+
+__all__ = ["leaving", "stopping"]
+
+
+def stopping(runs: Runs) -> Callable[[gr.Request], Any]:
+    """What a Stop button does: it ends the visitor's run, and hides."""
+
+    def on_stop(request: gr.Request) -> Any:  # noqa: ANN401 - Gradio's update
+        runs.stop(request.session_hash)
+        return gr.update(visible=False)
+
+    return on_stop
+
+
+def leaving(leave: gr.Button, runs: Runs, alert: gr.HTML) -> None:
+    """Let a button give up the visitor's places in the queue; the sentence goes where refusals do.
+
+    A run that has begun in the same moment is ended too.
+    """
+
+    async def on_leave(request: gr.Request) -> str:
+        await _leave(str(request.session_hash))
+        runs.stop(request.session_hash)
+        return alerts.left_html()
+
+    leave.click(on_leave, None, [alert], **QUICK)
+
+
+async def _leave(session: str) -> None:
+    """End the session's events that wait for the device as if they had changed nothing."""
+    page = LocalContext.blocks.get()
+    assert page is not None  # an event has one
+    queue = page._queue
+    lane = queue.event_queue_per_concurrency_id[DEVICE["concurrency_id"]]
+    for event in [event for event in lane.queue if event.session_hash == session]:
+        await queue.remove_from_queue(event._id)
+        unchanged = {"data": [gr.skip() for _ in event.fn.outputs]}
+        queue.send_message(event, ProcessCompletedMessage(output=unchanged, success=True))
