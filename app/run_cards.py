@@ -46,22 +46,28 @@ def verdict_html(kept: Kept, *, remark: str = "") -> str:
     return (
         f"<section class='at-run'>{heading(text.RESULT_HEADING)}{told}"
         f"<p class='at-verdict at-{mood}' role='status'>{escape(_told(kept))}</p>{doubt}"
-        f"<div class='at-facts'>{estimates_html(kept.estimates, explained=_explained())}{curve}</div>"
+        f"<div class='at-facts'>{_estimates_kept(kept)}{curve}</div>"
         f"{note(text.took(kept.seconds, len(kept.samples)))}</section>"
     )
 
 
-def estimates_html(estimates: Sequence[atlas.Estimate], *, explained: str = "") -> str:
-    """Estimated accuracies: a dot on a band from low to high, and the numbers; then what they mean."""
+def estimates_html(
+    estimates: Sequence[atlas.Estimate], *, kept: str | None = None, explained: str = ""
+) -> str:
+    """Estimated accuracies: a dot on a band from low to high, and the numbers; then what they mean.
+
+    The method that was `kept` is marked, where one was.
+    """
     if not estimates:
         return ""
-    rows = "".join(_estimate(one) for one in estimates)
+    rows = "".join(_estimate(one, kept=one.method == kept) for one in estimates)
     return f"<div class='at-estimates'><ul>{rows}</ul>{explained}</div>"
 
 
-def _explained() -> str:
+def _estimates_kept(kept: Kept) -> str:
     summary = f"<summary>{escape(text.HELD_OUT_QUESTION)}</summary>"
-    return f"<details>{summary}{note(text.HELD_OUT_NOTE)}</details>"
+    explained = f"<details>{summary}{note(text.HELD_OUT_NOTE)}</details>"
+    return estimates_html(kept.estimates, kept=kept.recipe.method, explained=explained)
 
 
 def loss_curve(losses: Sequence[float]) -> str:
@@ -94,11 +100,12 @@ def _overlap(kept: Kept) -> bool:
     return before is not None and after is not None and after.low <= before.high
 
 
-def _estimate(one: atlas.Estimate) -> str:
+def _estimate(one: atlas.Estimate, *, kept: bool) -> str:
+    mark = f" <b>{escape(text.KEPT_MARK)}</b>" if kept else ""
     band = f"left:{one.low:.1%};width:{one.high - one.low:.1%}"
     numbers = text.interval(one.accuracy, one.low, one.high)
     return (
-        f"<li><span class='at-label'>{escape(text.METHOD_SHORT.get(one.method, one.method))}</span>"
+        f"<li><span class='at-label'>{escape(text.METHOD_SHORT.get(one.method, one.method))}{mark}</span>"
         f"<span class='at-number'>{escape(numbers)}</span>"
         f"<span class='at-band' aria-hidden='true'><span style='{band}'></span>"
         f"<i style='left:{one.accuracy:.1%}'></i></span></li>"

@@ -92,11 +92,13 @@ COMPARE_SOON = "Your pictures show here side by side as soon as there is a first
 PREVIEW_NOTE = "A first guess after one look. The model is still learning."
 NO_SAMPLES = "Add pictures to try it on (step 2), and adapt again to see them side by side."
 ZERO_SHOT, ADAPTED, NOW = "Zero-shot", "Adapted", "Now"
+KEPT_MARK = "kept"
 HELD_OUT_QUESTION = "What these numbers are"
 HELD_OUT_NOTE = (
     "How many are named right, estimated on the pictures you taught it with, each answered by a model that "
     "did not see it; the band is the 95% interval. A head is a small classifier on top; task vectors change "
-    "the model itself."
+    "the model itself. Both together are kept unless the head alone is ahead by more than one picture, which "
+    "may be chance, and zero-shot where it is ahead."
 )
 OVERLAP_NOTE = "The bands overlap, so part of the difference may be chance. More pictures would tell."
 SIDES_NOTE = (

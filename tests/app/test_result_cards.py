@@ -120,6 +120,16 @@ def test_a_gain_whose_band_overlaps_with_zero_shots_is_told_with_doubt(kept, low
     assert (text.OVERLAP_NOTE in words(run_cards.verdict_html(result))) == doubted
 
 
+def test_of_several_estimates_the_one_that_was_kept_is_marked(kept):
+    own = atlas.Estimate(kept.recipe.method, 0.95, 0.86, 1.0, 10)
+    html = run_cards.verdict_html(
+        Kept(kept.recipe, "Adapting helped.", helped=True, estimates=(ESTIMATE, own))
+    )
+    before, after = html.split("<li>")[1:]
+    assert text.KEPT_MARK in words(after.split("</li>")[0])
+    assert text.KEPT_MARK not in words(before.split("</li>")[0])
+
+
 def test_a_method_that_was_asked_for_has_the_name_that_the_page_has_for_it(kept):
     said = words(run_cards.verdict_html(Kept(kept.recipe, f"{kept.recipe.method} was asked for; fine.")))
     assert f"“{text.METHOD_NAMES[kept.recipe.method]}” was asked for" in said
