@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -23,7 +23,9 @@ from atlas_engine import runtime
 from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.run import Run
 from atlas_engine.adapt.test_time import TestTimeConfig
+from atlas_engine.adapt.without_labels import find_test_method
 from atlas_engine.adapting import AUTO, Scene, adapt_few_shot, find_method
+from atlas_engine.answering import answering
 from atlas_engine.arithmetic.addition import add, donors, named
 from atlas_engine.arithmetic.config import AddConfig, NegateConfig
 from atlas_engine.arithmetic.negation import CONTROL, TARGET, negate
@@ -37,7 +39,6 @@ from atlas_engine.cache import Cache, cache_key
 from atlas_engine.clip.backbone import Backbone, open_backbone
 from atlas_engine.clip.head import text_head
 from atlas_engine.clip.prompts import check_classes, template_set
-from atlas_engine.clip.wide import Usual, wide_scale, wide_text, widen
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import materialise
 from atlas_engine.compose.kernel import Composer
@@ -47,18 +48,11 @@ from atlas_engine.data.picture import Picture
 from atlas_engine.data.support import Support
 from atlas_engine.data.transforms import to_batch, to_square
 from atlas_engine.errors import BankError, SupportError
-from atlas_engine.heads.registry import Sight, find_head
 from atlas_engine.prediction import Comparison, Predictions, from_logits
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import AdaptResult, Step
 from atlas_engine.streaming import Stream, StreamConfig
-from atlas_engine.test_timing import (
-    NormsResult,
-    PhotoScene,
-    adapt_norms,
-    adapt_test_time,
-    find_test_method,
-)
+from atlas_engine.test_timing import NormsResult, PhotoScene, adapt_norms, adapt_test_time
 
 __all__ = ["Atlas", "open", "predict"]
 
@@ -194,7 +188,7 @@ class Atlas:
         """Adapt to pictures without labels that may show any of `classes`.
 
         `auto` keeps zero-shot where a check says that adapting did not help. The other objectives are in
-        `test_timing.METHODS`.
+        `adapt.without_labels.METHODS`.
         """
         find_test_method(objective)
         chosen = config or TestTimeConfig()
@@ -214,7 +208,7 @@ class Atlas:
         config: TestTimeConfig | None = None,
         seed: int = 0,
     ) -> Run[NormsResult]:
-        """The baselines of `test_time` that tune norm layers, `test_timing.NORMS`: answers, no recipe."""
+        """The baselines of `test_time` that tune norm layers, `without_labels.NORMS`: answers, no recipe."""
 
         def start(stop: threading.Event) -> Generator[Step, None, NormsResult]:
             scene = self.unlabelled(images, classes)
@@ -226,13 +220,27 @@ class Atlas:
         self,
         classes: Sequence[str],
         *,
+        objective: str = AUTO,
         config: StreamConfig | None = None,
+        learning: TestTimeConfig | None = None,
         bank: TaskVectorBank | None = None,
+        seed: int = 0,
     ) -> Stream:
         """Answers for pictures one by one as they arrive, each learning from those before it."""
-        scene = self._scene([], check_classes(classes, at_least=2), self.bank if bank is None else bank)
+        donors = self.bank if bank is None else bank
+
+        def see(image: ImageSource) -> tuple[Picture, Tensor]:
+            (picture,) = self.pictures([image])
+            return picture, self._squares([picture])[0]
+
         return Stream(
-            scene, see=lambda image: self.pictures([image])[0], features=self.features, config=config
+            self._scene([], check_classes(classes, at_least=2), donors),
+            see=see,
+            by=lambda recipe: self.answering(recipe, bank=donors),
+            objective=objective,
+            config=config,
+            learning=learning,
+            seed=seed,
         )
 
     def unlabelled(
@@ -293,25 +301,13 @@ class Atlas:
         theta = composer.compose(recipe.coefficients.values.to(donors.device))
         return materialise(self.backbone.visual, theta)
 
-    @torch.inference_mode()
+    def answering(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> Callable[[Tensor], Tensor]:
+        """What answers by a recipe: uint8 squares (N 3 S S), as the tower takes them, to (N C)."""
+        return answering(recipe, self.adapted(recipe, bank=bank), self.backbone, self.head(recipe.classes))
+
     def logits(self, recipe: Recipe, squares: Tensor, *, bank: TaskVectorBank | None = None) -> Tensor:
-        """What a recipe says of uint8 squares (N 3 S S) as the tower takes them: (N C), by its classes."""
-        row = find_head(str(recipe.config.get("head", "none")))
-        tensors = {name: tensor.to(self.backbone.device).float() for name, tensor in recipe.head.items()}
-        usual, tensors = Usual.taken_from(tensors)
-        tower = self.adapted(recipe, bank=bank)
-        tower = widen(tower, usual=usual) if row.sees is not Sight.said else tower
-        parts = [
-            tower(self.backbone.as_input(some.float() / 255)).float() for some in torch.split(squares, BATCH)
-        ]
-        features, text = F.normalize(torch.cat(parts), dim=-1), self.head(recipe.classes)
-        width = features.shape[1]
-        head = row.rebuild(
-            tensors,
-            wide_text(text, width),
-            logit_scale=wide_scale(self.backbone.logit_scale, text, width, usual=usual),
-        )
-        return head.logits(features)
+        """What a recipe says of squares, once; `answering` is for more than one time."""
+        return self.answering(recipe, bank=bank)(squares)
 
     def compare(
         self, images: Sequence[ImageSource], recipe: Recipe, *, bank: TaskVectorBank | None = None

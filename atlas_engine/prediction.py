@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atlas_engine.errors import ConfigError
 
-__all__ = ["Comparison", "Guess", "Predictions", "from_logits"]
+__all__ = ["Comparison", "Guess", "Predictions", "from_logits", "joined"]
 
 
 class Guess(NamedTuple):
@@ -91,6 +91,12 @@ class Predictions:
 def from_logits(names: tuple[str, ...], classes: tuple[str, ...], logits: Tensor) -> Predictions:
     """Predictions whose probabilities are the softmax of `logits` (N C)."""
     return Predictions(names, classes, torch.softmax(logits.float(), dim=1).cpu())
+
+
+def joined(several: Sequence[Predictions]) -> Predictions:
+    """Predictions of the same classes, made one after the other, as one."""
+    names = tuple(name for one in several for name in one.names)
+    return Predictions(names, several[0].classes, torch.cat([one.probs for one in several]))
 
 
 @dataclass(frozen=True)

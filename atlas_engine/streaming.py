@@ -2,42 +2,48 @@
 
     stream = engine.stream(["otter", "seal"])
     stream.answer("a.jpg")              # zero-shot: there is nothing to go by yet
-    stream.answer("b.jpg")              # by what the pictures so far tell of the domain and its classes
-    stream.recipe(); stream.reset()
+    …
+    stream.answer("z.jpg")              # by what the pictures so far have taught, itself included
+    stream.result(); stream.reset()
 
-The features of the latest pictures are kept, and class centres are found among them anew for each picture
-(`heads.anchored`), itself included. Nothing else is: a stream takes the same memory after a million pictures.
+The latest pictures are kept, as small squares. Once there are enough, and then each time that so many more
+have come, the model is adapted to them as to any roll (`test_timing`), and answers by that until the next
+time. Nothing else is kept: a stream takes the same memory after a million pictures.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from atlas_engine.adapt.vitals import doubtful, nothing_to_learn
-from atlas_engine.compose.coefficients import Coefficients
+from atlas_engine.adapt.run import Run
+from atlas_engine.adapt.test_time import TestTimeConfig
+from atlas_engine.adapt.vitals import LEAST
+from atlas_engine.adapt.without_labels import AUTO, find_test_method
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.images import ImageSource
 from atlas_engine.data.picture import Picture
-from atlas_engine.heads.anchored import anchored
-from atlas_engine.heads.base import text_logits
-from atlas_engine.heads.probe import Probe
 from atlas_engine.prediction import Predictions, from_logits
 from atlas_engine.recipe import Recipe
-from atlas_engine.test_timing import PhotoScene
+from atlas_engine.result import AdaptResult
+from atlas_engine.test_timing import PhotoScene, adapt_test_time, kept_zero_shot
 
 __all__ = ["Stream", "StreamConfig"]
+
+Answering = Callable[[Tensor], Tensor]
+"""Squares (N 3 S S) to logits (N C)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamConfig(Settings):
-    """What a stream remembers."""
+    """What a stream remembers, and how often it learns."""
 
-    recent: int = setting(256, help="latest pictures whose features are kept", low=1, high=100_000)
+    recent: int = setting(128, help="latest pictures that are kept to learn from", low=LEAST, high=10_000)
+    every: int = setting(30, help="pictures between two times of learning", low=1)
 
 
 class Stream:
@@ -47,55 +53,55 @@ class Stream:
         self,
         scene: PhotoScene,
         *,
-        see: Callable[[ImageSource], Picture],
-        features: Callable[[Sequence[Picture]], Tensor],
+        see: Callable[[ImageSource], tuple[Picture, Tensor]],
+        by: Callable[[Recipe], Answering],
+        objective: str = AUTO,
         config: StreamConfig | None = None,
+        learning: TestTimeConfig | None = None,
+        seed: int = 0,
     ) -> None:
-        self._scene, self._see, self._features = scene, see, features
-        self.config = config or StreamConfig()
+        """`see` makes a picture and its square, `by` what answers by a recipe."""
+        find_test_method(objective)
+        self._scene, self._see, self._by, self._objective = scene, see, by, objective
+        self.config, self._learning, self._seed = config or StreamConfig(), learning or TestTimeConfig(), seed
+        self.seen = self._next = 0  # pictures: that came, and that will have come when it learns again
         self.reset()
 
     def answer(self, image: ImageSource) -> Predictions:
-        """Probabilities of one picture, by what is known at its arrival; then it is remembered."""
-        picture = self._see(image)
-        feature = self._features([picture])
-        self._recent.append(feature)
+        """Probabilities of one picture, by what is known at its arrival; it is remembered, and may teach."""
+        picture, square = self._see(image)
+        self._recent.append(square)
         self.seen += 1
-        head = self._head()
-        logits = self._zero_shot(feature) if head is None else head.logits(feature)
-        return from_logits((picture.name,), self._scene.classes, logits)
+        if self.seen >= LEAST and self.seen >= self._next:
+            self.learn()
+        return from_logits((picture.name,), self._scene.classes, self._answering(square[None]))
+
+    def learn(self) -> AdaptResult:
+        """Adapt to the pictures that are kept, now; what comes of it answers from here on."""
+        scene = replace(self._scene, squares=torch.stack(list(self._recent)))
+        run = Run(
+            lambda stop: adapt_test_time(
+                scene, method=self._objective, config=self._learning, seed=self._seed, stop=stop
+            )
+        )
+        result = self._follow(run.result())
+        self._next = self.seen + self.config.every
+        return result
+
+    def result(self) -> AdaptResult:
+        """What the stream goes by now: a recipe that answers other pictures too, and why it is that."""
+        return self._result
 
     def reset(self) -> None:
         """Forget every picture: the next answer is zero-shot."""
-        self.seen = 0
+        self.seen, self._next = 0, 0
         self._recent: deque[Tensor] = deque(maxlen=self.config.recent)
-
-    def recipe(self) -> Recipe:
-        """What the stream knows now, as a recipe that answers other pictures."""
-        scene, head = self._scene, self._head()
-        return Recipe(
-            Coefficients.zeros(scene.bank.tasks, scene.bank.blocks),
-            model=scene.backbone.name,
-            model_fingerprint=scene.model_fingerprint,
-            bank_fingerprint=scene.bank.fingerprint,
-            classes=scene.classes,
-            method="zero-shot" if head is None else "anchored",
-            config={**self.config.as_dict(), "head": "none" if head is None else "anchored"},
-            head={} if head is None else dict(head.tensors),
-        )
+        reason = f"fewer than {LEAST} pictures have arrived"
+        self._follow(kept_zero_shot(self._scene, because=reason, config=self._learning, seed=self._seed))
 
     def __repr__(self) -> str:
         return f"Stream({len(self._scene.classes)} classes, {self.seen} pictures seen)"
 
-    def _head(self) -> Probe | None:
-        """None while the pictures so far are better answered by the names alone."""
-        if not self._recent:
-            return None
-        known = torch.cat(list(self._recent))
-        if nothing_to_learn(known):
-            return None
-        head = anchored(known, self._scene.text, logit_scale=self._scene.backbone.logit_scale)
-        return None if doubtful(self._zero_shot(known), head.logits(known)) else head
-
-    def _zero_shot(self, features: Tensor) -> Tensor:
-        return text_logits(features, self._scene.text, logit_scale=self._scene.backbone.logit_scale)
+    def _follow(self, result: AdaptResult) -> AdaptResult:
+        self._result, self._answering = result, self._by(result.recipe)
+        return result

@@ -5,18 +5,18 @@
     fit       a head: class centres anchored to the class names, or from these sure answers of every class
     check     what can be told without labels: the verdict
 
-`auto` looks whether there are enough pictures, and of which classes. It learns coefficients of the norms by
-sure answers, and fits a head: both use every class alike where all seem to be there, else each as often as
-its centre is found. Without labels a check can find signs of harm, not prove a gain: `auto`, as any method
-that is asked for, goes back to zero-shot where it shows signs of collapse.
+`auto` looks whether there are enough pictures, of which classes, and whether the class names tell them apart.
+It learns coefficients of the norms by sure answers, and fits a head: both use every class alike where all
+seem to be there, else each as often as its centre is found. Without labels a check can find signs of harm,
+not prove a gain: `auto`, as any method that is asked for, goes back to zero-shot where it shows signs of
+collapse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,18 +27,33 @@ from atlas_engine.adapt.loop import Ending
 from atlas_engine.adapt.norms import NormSubject
 from atlas_engine.adapt.story import Story
 from atlas_engine.adapt.subject import LAM, ComposedSubject, Subject
-from atlas_engine.adapt.test_time import TestTimeConfig, Views, learn_unlabelled
-from atlas_engine.adapt.validate import ZERO_SHOT
-from atlas_engine.adapt.vitals import Vitals, alarm, all_there, nothing_to_learn, too_few, vitals_of
-from atlas_engine.adapt.watch import Stop
+from atlas_engine.adapt.test_time import TestTimeConfig, Views, granted, learn_unlabelled
+from atlas_engine.adapt.vitals import (
+    Vitals,
+    alarm,
+    all_there,
+    crowded,
+    nothing_to_learn,
+    too_few,
+    uninformed,
+    vitals_of,
+)
+from atlas_engine.adapt.watch import Halt, Stop, Watch
+from atlas_engine.adapt.without_labels import (
+    AUTO,
+    CAREFUL,
+    METHODS,
+    NORMS,
+    WANTED,
+    ZERO_SHOT,
+    find_test_method,
+)
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.blocks import KINDS
 from atlas_engine.clip.backbone import Backbone
-from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.data.augment import STRONG, WEAK
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.heads.anchored import anchored
+from atlas_engine.heads.anchored import anchored, proportions_of
 from atlas_engine.heads.balanced import balanced
 from atlas_engine.heads.base import text_logits
 from atlas_engine.heads.probe import Probe
@@ -48,69 +63,13 @@ from atlas_engine.objectives.registry import find_objective
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
 
-__all__ = [
-    "AUTO",
-    "METHODS",
-    "NORMS",
-    "ZERO_SHOT",
-    "Method",
-    "NormsResult",
-    "PhotoScene",
-    "adapt_norms",
-    "adapt_test_time",
-    "find_test_method",
-]
+__all__ = ["NormsResult", "PhotoScene", "adapt_norms", "adapt_test_time", "kept_zero_shot"]
 
-AUTO = "auto"
 CHUNK = 64
 WAYS = (0.5, 1.0)  # shares of the way to what was learned: which one, the agreement of views tells
+NO_STEPS = "there was nothing to learn step by step."
+ROUNDS = 3  # of asking for the proportions, to see whether all classes are there
 LOOKING = 0.3  # share of a run's work that goes into looking, about
-
-
-class Method(NamedTuple):
-    """A way to adapt without labels: what moves the coefficients, and which head is made afterwards."""
-
-    objective: str | None
-    head: str = "none"
-    kinds: tuple[str, ...] = KINDS  # of blocks that move
-    layout: Layout = Layout()
-    stride: float = 1.0  # times the learning rate
-
-
-_SURE = Method("entropy", "balanced", kinds=("norm",), layout=Layout(partitions=20), stride=50.0)
-
-METHODS = MappingProxyType(
-    {
-        ZERO_SHOT: Method(None),
-        "anchored": Method(None, "anchored"),
-        "balanced": Method(None, "balanced"),
-        "proportioned": Method(None, "proportioned"),
-        "entropy+balanced": _SURE,
-        "entropy+proportioned": _SURE._replace(objective="in-proportion", head="proportioned"),
-        "ufm": Method("ufm"),
-        "entropy": Method("entropy"),
-        "sar": Method("sar"),
-        "simclr": Method("simclr"),
-    }
-)
-NORMS = ("ln-ufm", "ln-entropy", "ln-sar", "ln-simclr")
-"""Baselines: the same objectives over the norm layers. They are no recipes of coefficients."""
-
-WANTED, CAREFUL = "entropy+balanced", "entropy+proportioned"
-"""What `auto` does where all classes seem to be among the pictures, and where they do not. They move the same
-blocks in the same way, so that which of them it is may be seen later."""
-
-
-def find_test_method(name: str) -> Method:
-    """The method of that name, what `auto` wants for `auto`, or an error that says what to do."""
-    if name in NORMS:
-        raise ConfigError(
-            f"{name} tunes norm layers, which no recipe of coefficients can hold. Call test_time_norms for "
-            f"its answers, or choose '{name.removeprefix('ln-')}'."
-        )
-    if name != AUTO and name not in METHODS:
-        raise ConfigError(unknown_name("objective", name, (*METHODS, AUTO)))
-    return METHODS[WANTED if name == AUTO else name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +114,18 @@ def adapt_norms(
     return (yield from work.run_norms())
 
 
+def kept_zero_shot(scene: PhotoScene, *, because: str, config: TestTimeConfig, seed: int = 0) -> AdaptResult:
+    """The result of having learned nothing, and why."""
+    work = _Adaptation(scene, method=ZERO_SHOT, config=config, seed=seed, stop=None)
+    return work.ended(ZERO_SHOT, verdict=_kept_zero_shot(because))
+
+
 class _Adaptation:
     def __init__(
-        self, scene: PhotoScene, *, method: str, config: TestTimeConfig, seed: int, stop: Stop
+        self, scene: PhotoScene, *, method: str, config: TestTimeConfig, seed: int, stop: Stop | None
     ) -> None:
         self.scene, self.name, self.method = scene, method, find_test_method(method)
-        self.config, self.seed, self.stop = config, seed, stop
+        self.config, self.seed, self.stop = self.settled(config), seed, stop
         self.does = WANTED if method == AUTO else method
         self.sees = find_head(self.method.head).sees
         self.moving = Moving(
@@ -173,34 +138,50 @@ class _Adaptation:
         )
         self.scale = scene.backbone.logit_scale
         self.story = Story()
+        self.watch = Watch(deadline_seconds=config.deadline_seconds, stop=stop, clock=time.monotonic)
 
     def run(self) -> Generator[Step, None, AdaptResult]:
         yield self.story.mark("look", 0, 1, share=0.0)
-        clean = self.moving.activations(self.scene.squares.float() / 255)
+        try:
+            return (yield from self.attempt())
+        except Halt as halt:
+            verdict = _kept_zero_shot("the run ended before anything was learned")
+            return self.ended(ZERO_SHOT, outcome=halt.outcome, reason=halt.reason, verdict=verdict)
+
+    def attempt(self) -> Generator[Step, None, AdaptResult]:
+        clean = self.seen(lambda squares: squares.float() / 255)
         if self.sees is Sight.glimpsed:
             self.moving.get_used_to(clean)
         features = self.moving.features(clean)
         if self.name == ZERO_SHOT:
             return self.ended(ZERO_SHOT)
-        reason = nothing_to_learn(features) or (too_few(len(features)) if self.name == AUTO else "")
+        reason = nothing_to_learn(self.said(features)) or (self.doubts(features) if self.name == AUTO else "")
         if reason:
             return self.ended(ZERO_SHOT, verdict=_kept_zero_shot(reason))
-        if self.name == AUTO and not all_there(self.sure(features, counted=True).logits(features)):
-            self.does = CAREFUL
         if METHODS[self.does].objective is None:
             return self.adapted(features, self.fitted(features))
         return (yield from self.mixed(clean, features))
 
+    def doubts(self, features: Tensor) -> str:
+        """Why `auto` had better learn nothing; where there is no reason, `does` is what it will do."""
+        complete = all_there(self.found(features, rounds=ROUNDS))
+        self.does = WANTED if complete else CAREFUL
+        return too_few(len(features)) or uninformed(self.by_names(features), complete=complete)
+
     def mixed(self, clean: Tensor, before: Tensor) -> Generator[Step, None, AdaptResult]:
-        """Learn coefficients, and keep them unless they show signs of collapse."""
+        """Learn coefficients and fit a head, and keep both unless they show signs of collapse."""
         views = yield from self.look(clean)
         encoder = ComposedEncoder(self.moving.tower, self.moving.composer())
         steps = self.learn(self.subject(encoder, before.shape[1]), views, proportions=self.found(before))
         ending = yield from steps
         lam, reason = self.furthest(encoder, ending.values[LAM][0], views)
-        reason = reason or (ending.reason.rstrip(".") if any(ending.collapsed) else "")
+        if any(ending.collapsed):
+            reason = ending.reason.rstrip(".")
+        if not ending.steps:
+            reason = "the run ended before anything was learned"
         if reason:
-            return self.ended(ZERO_SHOT, ending=ending, verdict=_kept_zero_shot(reason))
+            verdict = _kept_zero_shot(reason)
+            return self.ended(ZERO_SHOT, outcome=ending.outcome, reason=ending.reason, verdict=verdict)
         features = self.moving.features(clean, see=encoder.at(lam).features)
         return self.adapted(before, self.fitted(features), features=features, lam=lam, ending=ending)
 
@@ -213,13 +194,17 @@ class _Adaptation:
         lam: Tensor | None = None,
         ending: Ending | None = None,
     ) -> AdaptResult:
-        """The result of a method that was not undone, for pictures as they were seen before and are now."""
-        if self.name != AUTO or head is None:
-            return self.ended(self.does, head, lam=lam, ending=ending)
-        answers = head.logits(before if features is None else features).argmax(dim=1)
-        changed = int((answers != self.by_names(before).argmax(dim=1)).sum())
-        verdict = _adapted(self.does, changed, len(answers))
-        return self.ended(self.does, head, lam=lam, ending=ending, verdict=verdict)
+        """The result for pictures as they were seen before and are now: zero-shot where answers crowd."""
+        outcome, reason = (ending.outcome, ending.reason) if ending else (Outcome.finished, NO_STEPS)
+        seen = before if features is None else features
+        answers, names = self.by_names(seen) if head is None else head.logits(seen), self.by_names(before)
+        crowd = crowded(answers)
+        if crowd:
+            verdict = _kept_zero_shot(crowd)
+            return self.ended(ZERO_SHOT, outcome=outcome, reason=reason, verdict=verdict)
+        changed = int((answers.argmax(dim=1) != names.argmax(dim=1)).sum())
+        told = _adapted(self.does, changed, len(answers)) if self.name == AUTO else None
+        return self.ended(self.does, head, lam=lam, outcome=outcome, reason=reason, verdict=told)
 
     def furthest(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> tuple[Tensor, str]:
         """The share of the way to λ on which two views of a picture agree most; and what is wrong there."""
@@ -229,7 +214,14 @@ class _Adaptation:
         return best, alarm(before, after)
 
     def run_norms(self) -> Generator[Step, None, NormsResult]:
-        views = yield from self.look(self.moving.activations(self.scene.squares.float() / 255))
+        """The plain baseline: no check of ours, but that there is something to learn from."""
+        clean = self.seen(lambda squares: squares.float() / 255)
+        features = self.moving.features(clean)
+        same = nothing_to_learn(features)
+        if same:
+            names = self.by_names(features).cpu()
+            return NormsResult(names, Outcome.finished, f"Zero-shot: {same}.", self.story.seconds())
+        views = yield from self.look(clean)
         head, scale = self.class_head(self.scene.text.shape[1])
         subject = NormSubject(self.moving.tower, head, logit_scale=scale)
         ending = yield from self.learn(subject, views)
@@ -243,25 +235,33 @@ class _Adaptation:
 
     def look(self, clean: Tensor) -> Generator[Step, None, Views]:
         """Beside the pictures as they are, V weak and V strong views of each, as far as the cut."""
-        squares, draw, count = self.scene.squares, runtime.generator(self.seed), self.config.views
+        draw, count = runtime.generator(self.seed), self.config.views
         weak, strong = [], []
         for index in range(count):
             yield self.story.mark("look", index, count, share=LOOKING * index / count)
-            weak.append(self.moving.activations(WEAK(squares, draw)))
-            strong.append(self.moving.activations(STRONG(squares, draw)))
+            weak.append(self.seen(lambda squares: WEAK(squares, draw)))
+            strong.append(self.seen(lambda squares: STRONG(squares, draw)))
         return Views(clean, torch.stack(weak), torch.stack(strong))
+
+    def seen(self, view: Callable[[Tensor], Tensor]) -> Tensor:
+        """A view of every picture as far as the cut, some pictures at a time."""
+        kept = []
+        for some in torch.split(self.scene.squares, CHUNK):
+            self.watch.check()
+            kept.append(self.moving.activations(view(some)))
+        return torch.cat(kept)
 
     def learn(
         self, subject: Subject, views: Views, *, proportions: Tensor | None = None
     ) -> Generator[Step, None, Ending]:
-        objective = METHODS[self.does].objective
+        objective, limit = METHODS[self.does].objective, self.config.deadline_seconds
         assert objective is not None
+        left = None if limit is None else max(0.0, limit - self.watch.seconds())
         steps = learn_unlabelled(
             subject,
             views,
             objective=objective,
-            config=replace(self.config, lr=self.method.stride * self.config.lr),
-            trust=self.zero_shot if self.on_features else None,
+            config=replace(self.config, deadline_seconds=left),
             proportions=proportions,
             seed=self.seed,
             stop=self.stop,
@@ -269,6 +269,12 @@ class _Adaptation:
         return (yield from self.story.follow(steps, since=LOOKING))
 
     # ---- what they are made of
+
+    def settled(self, config: TestTimeConfig) -> TestTimeConfig:
+        """What the method really goes by, as its recipe tells it."""
+        own = replace(config, lr=self.method.stride * config.lr)
+        objective = self.method.objective
+        return granted(own, objective, pictures=len(self.scene.squares)) if objective else own
 
     @property
     def on_features(self) -> bool:
@@ -291,15 +297,12 @@ class _Adaptation:
     def by_names(self, features: Tensor) -> Tensor:
         return text_logits(self.said(features), self.scene.text, logit_scale=self.scale)
 
-    def zero_shot(self, activations: Tensor) -> Tensor:
-        return self.by_names(self.moving.features(activations))
-
     def centres(self, features: Tensor) -> Probe:
         return anchored(self.said(features), self.scene.text, logit_scale=self.scale)
 
-    def found(self, features: Tensor) -> Tensor:
+    def found(self, features: Tensor, *, rounds: int = 1) -> Tensor:
         """How often each class is there (C), by the class centres among the pictures."""
-        return self.centres(features).logits(self.said(features)).softmax(dim=1).mean(dim=0)
+        return proportions_of(self.centres(features).logits(self.said(features)), rounds=rounds)
 
     def fitted(self, features: Tensor) -> Probe | None:
         """The method's head for these pictures, if it has one."""
@@ -350,14 +353,15 @@ class _Adaptation:
         head: Probe | None = None,
         *,
         lam: Tensor | None = None,
-        ending: Ending | None = None,
+        outcome: Outcome = Outcome.finished,
+        reason: str = NO_STEPS,
         verdict: Verdict | None = None,
     ) -> AdaptResult:
         sentence = f"{method} was asked for; without labels nobody can measure whether it helps."
         return AdaptResult(
             recipe=self.recipe(method, head, lam),
-            outcome=ending.outcome if ending else Outcome.finished,
-            reason=ending.reason if ending else "there was nothing to learn step by step.",
+            outcome=outcome,
+            reason=reason,
             history=self.story.history,
             seconds=self.story.seconds(),
             verdict=verdict or Verdict(method, helped=None, sentence=sentence),

@@ -9,23 +9,32 @@ import pytest
 import torch
 
 from atlas_engine.adapt.test_time import TestTimeConfig
+from atlas_engine.adapt.vitals import Vitals
+from atlas_engine.adapt.without_labels import METHODS, NORMS
+from atlas_engine.atlas import open as open_atlas
 from atlas_engine.data.picture import Picture
 from atlas_engine.errors import ConfigError, SupportError
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import Outcome
 from atlas_engine.streaming import StreamConfig
-from atlas_engine.test_timing import METHODS, NORMS, PhotoScene
+from atlas_engine.test_timing import PhotoScene
 from tests.donors import engine_with_donors
 from tests.drawn import COLOURS, square
 
 CLASSES = ["red", "blue", "dark green"]
-CONFIG = TestTimeConfig(steps=3, batch=8, views=1)
+CONFIG = TestTimeConfig(steps=3, epochs=0, batch=8, views=1)
 LEAST = 8  # pictures, for rolls of twelve
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     return engine_with_donors(tmp_path_factory.mktemp("donors"))
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    with open_atlas(cache=False) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +47,9 @@ def roll():
 @pytest.fixture
 def sure(monkeypatch):
     """A random model knows nothing, and would be seen to: let it be believed, and twelve pictures be many."""
-    for bound, value in {
-        "LEAST": LEAST,
-        "SURER": 1.0,
-        "INFORMED": -1.0,
-        "REACH": 0.0,
-        "REACH_OF_ALL": 0.0,
-    }.items():
+    for bound, value in {"LEAST": LEAST, "SURER": 1.0, "INFORMED": -1.0, "INFORMED_OF_SOME": -1.0}.items():
         monkeypatch.setattr(f"atlas_engine.adapt.vitals.{bound}", value)
+    monkeypatch.setattr("atlas_engine.streaming.LEAST", LEAST)
 
 
 def answers(engine, result, roll):
@@ -87,8 +91,9 @@ def test_the_same_seed_gives_the_same_coefficients_and_another_seed_others(engin
 @pytest.mark.usefixtures("sure")
 @pytest.mark.parametrize(("bound", "kept"), [(0.0, "entropy+balanced"), (1.1, "entropy+proportioned")])
 def test_auto_moves_norms_and_fits_a_head_by_which_classes_are_there(engine, roll, monkeypatch, bound, kept):
-    monkeypatch.setattr("atlas_engine.adapt.vitals.REACH_OF_SURE", bound)
-    monkeypatch.setattr("atlas_engine.adapt.vitals.REACH_OF_FEW", 0.0)
+    for name in ("SPREAD", "SPREAD_OF_ALL"):
+        monkeypatch.setattr(f"atlas_engine.adapt.vitals.{name}", bound)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.SPREAD_OF_FEW", 0.0)
     run = engine.test_time(roll, CLASSES, config=CONFIG)
     assert {step.phase for step in run} == {"look", "learn"}
     result = run.result()
@@ -113,14 +118,14 @@ def _tells_what_changed(engine, result, roll):
 
 @pytest.mark.usefixtures("sure")
 def test_auto_keeps_zero_shot_where_its_answers_crowd(engine, roll, monkeypatch):
-    monkeypatch.setattr("atlas_engine.adapt.vitals.FEWER", 1e6)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.CROWDED", 1.1)
     result = engine.test_time(roll, CLASSES, config=CONFIG).result()
     assert result.fell_back
     assert "because its answers crowded" in result.verdict.sentence
 
 
 def test_a_method_that_was_asked_for_goes_back_to_zero_shot_where_it_collapsed(engine, roll, monkeypatch):
-    monkeypatch.setattr("atlas_engine.adapt.vitals.FEWER", 1e6)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.CROWDED", 1.1)
     result = engine.test_time(roll, CLASSES, objective="entropy", config=CONFIG).result()
     assert result.fell_back
     assert "because its answers crowded" in result.verdict.sentence
@@ -129,13 +134,17 @@ def test_a_method_that_was_asked_for_goes_back_to_zero_shot_where_it_collapsed(e
 
 def test_coefficients_go_as_far_as_views_agree(engine, roll, monkeypatch):
     """Where the views of half the way agree more than those of all of it, half is kept, and the other way."""
-    told = {}
-    for ways in ((0.5, 1.0), (1.0,), (0.5,)):
-        monkeypatch.setattr("atlas_engine.test_timing.WAYS", ways)
-        result = engine.test_time(roll, CLASSES, objective="entropy", config=CONFIG).result()
-        told[ways] = result.coefficients.values
-    assert torch.allclose(told[(0.5,)], 0.5 * told[(1.0,)])
-    assert any(torch.equal(told[(0.5, 1.0)], told[one]) for one in ((0.5,), (1.0,)))
+
+    def learned(agreements):
+        told = iter([0.5, *agreements])  # of zero-shot, of half the way, of all of it
+        monkeypatch.setattr(
+            "atlas_engine.test_timing.vitals_of", lambda *_: Vitals(3.0, 0.5, agreement=next(told))
+        )
+        return engine.test_time(roll, CLASSES, objective="entropy", config=CONFIG).result().coefficients
+
+    half, whole = learned((0.8, 0.6)).values, learned((0.6, 0.8)).values
+    assert whole.any()
+    assert torch.allclose(half, 0.5 * whole)
 
 
 def blank(value, name="blank.png"):
@@ -162,6 +171,22 @@ def test_pictures_that_teach_nothing_leave_zero_shot_with_a_reason(pictures, tol
     logits = answers(engine, result, pictures)
     assert logits.isfinite().all()
     torch.testing.assert_close(logits, zero_shot(engine, pictures), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [64, 65, 129])
+def test_copies_of_one_picture_are_seen_to_be_that_however_many(count, bundled):
+    """Rounding differs between batches of one and of many, and must not be taken for a difference."""
+    result = bundled.test_time([blank(200)] * count, CLASSES, objective="balanced").result()
+    assert result.fell_back
+    assert f"all {count} pictures look the same" in result.verdict.sentence
+    (baseline,) = {
+        tuple(row)
+        for row in bundled.test_time_norms([blank(200)] * count, CLASSES, method="ln-entropy")
+        .result()
+        .logits.argsort(dim=1)
+        .tolist()
+    }
+    assert baseline == tuple(bundled.predict([blank(200)], CLASSES).probs.argsort(dim=1)[0].tolist())
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "zero-shot"])
@@ -209,6 +234,31 @@ def test_a_cancelled_run_keeps_what_it_has(engine, roll):
     assert result.coefficients.values.any() or result.fell_back
 
 
+@pytest.mark.parametrize("limit", [None, 1e-6])
+def test_a_run_that_ends_while_it_looks_keeps_zero_shot(engine, roll, limit):
+    config = TestTimeConfig(steps=50, batch=8, views=30, deadline_seconds=limit)
+    run = engine.test_time(roll, CLASSES, objective="entropy", config=config)
+    looks = 0
+    for step in run:
+        looks += step.phase == "look"
+        if limit is None:
+            run.cancel()
+    result = run.result()
+    assert looks <= 2
+    assert result.outcome is (Outcome.cancelled if limit is None else Outcome.deadline)
+    assert result.fell_back
+    assert "ended before anything was learned" in result.verdict.sentence
+    torch.testing.assert_close(answers(engine, result, roll), zero_shot(engine, roll), atol=1e-4, rtol=1e-4)
+
+
+def test_a_recipe_tells_what_its_run_really_went_by(engine, roll):
+    config = TestTimeConfig(steps=3, epochs=4, batch=8, views=1, sharpness=0.3, collapse_below=0.0)
+    kept = engine.test_time(roll, CLASSES, objective="sar", config=config).result().recipe.config
+    assert (kept["steps"], kept["sharpness"], kept["collapse_below"]) == (6, 0.3, 0.0)
+    strides = engine.test_time(roll, CLASSES, objective="entropy+balanced", config=CONFIG).result()
+    assert strides.history[0].lr == strides.recipe.config["lr"] == 50 * CONFIG.lr
+
+
 @pytest.mark.parametrize("method", NORMS)
 def test_the_baselines_answer_and_leave_the_model_alone(method, engine, roll):
     before = zero_shot(engine, roll)
@@ -218,37 +268,53 @@ def test_the_baselines_answer_and_leave_the_model_alone(method, engine, roll):
     assert torch.equal(zero_shot(engine, roll), before)
 
 
+STREAMED = {"objective": "entropy+balanced", "learning": CONFIG}
+
+
 @pytest.mark.usefixtures("sure")
 def test_a_stream_begins_as_zero_shot_and_a_reset_takes_it_back(engine, roll):
-    stream = engine.stream(CLASSES)
+    stream = engine.stream(CLASSES, **STREAMED)
     plain = engine.predict(roll, CLASSES).probs
     told = torch.cat([stream.answer(one).probs for one in roll])
-    assert torch.allclose(told[: LEAST - 1], plain[: LEAST - 1], atol=1e-5)
-    assert not torch.allclose(told[-1], plain[-1], atol=1e-5)
+    assert torch.allclose(told[: LEAST - 1], plain[: LEAST - 1], atol=1e-4)
+    assert not torch.allclose(told[-1], plain[-1], atol=1e-4)
     assert stream.seen == len(roll)
     stream.reset()
     assert stream.seen == 0
-    assert torch.allclose(stream.answer(roll[-1]).probs, plain[-1:], atol=1e-5)
+    assert torch.allclose(stream.answer(roll[-1]).probs, plain[-1:], atol=1e-4)
+    assert "fewer than" in stream.result().verdict.sentence
 
 
 @pytest.mark.usefixtures("sure")
-def test_a_stream_becomes_a_recipe_that_answers_as_it_does(engine, roll):
-    stream = engine.stream(CLASSES)
-    assert stream.recipe().method == "zero-shot"
+def test_a_stream_goes_by_a_result_that_answers_as_it_does(engine, roll):
+    stream = engine.stream(CLASSES, **STREAMED)
+    assert stream.result().fell_back
     told = [stream.answer(one) for one in roll][-1]
-    recipe = stream.recipe()
-    assert recipe.method == "anchored"
-    again = engine.compare(roll[-1:], recipe).adapted
+    result = stream.result()
+    assert result.recipe.method == "entropy+balanced"
+    assert result.coefficients.values.any()
+    assert len(result.history) == CONFIG.steps
+    again = engine.compare(roll[-1:], result.recipe).adapted
     assert torch.allclose(told.probs, again.probs, atol=1e-4)
+    offline = engine.test_time(roll[:LEAST], CLASSES, objective="entropy+balanced", config=CONFIG).result()
+    assert torch.equal(offline.coefficients.values, result.coefficients.values)
 
 
 @pytest.mark.usefixtures("sure")
-def test_a_stream_remembers_no_more_than_it_is_allowed(engine, roll):
-    short = engine.stream(CLASSES, config=StreamConfig(recent=9))
+def test_a_stream_learns_anew_from_the_latest_pictures_alone(engine, roll, monkeypatch):
+    monkeypatch.setattr(StreamConfig, "__post_init__", lambda _: None)  # a memory for nine, of small rolls
+    stream = engine.stream(CLASSES, config=StreamConfig(recent=9, every=4), **STREAMED)
+    learned = []
     for one in roll:
-        short.answer(one)
-    fresh = engine.stream(CLASSES)
-    for one in roll[-9:]:
-        fresh.answer(one)
-    assert torch.allclose(short.recipe().head["weight"], fresh.recipe().head["weight"], atol=1e-5)
-    assert short.seen == 12
+        stream.answer(one)
+        learned.append(stream.result())
+    assert [place for place in range(1, 12) if learned[place] is not learned[place - 1]] == [7, 11]
+    fresh = engine.test_time(roll[-9:], CLASSES, objective="entropy+balanced", config=CONFIG).result()
+    assert torch.equal(fresh.coefficients.values, learned[-1].coefficients.values)
+
+
+def test_a_stream_that_could_never_learn_is_refused(engine):
+    with pytest.raises(ConfigError, match="recent"):
+        StreamConfig(recent=39)
+    with pytest.raises(ConfigError, match="entropy"):
+        engine.stream(CLASSES, objective="entropi")

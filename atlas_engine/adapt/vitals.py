@@ -3,8 +3,8 @@
     before, after = vitals_of(zero_shot, weak, strong), vitals_of(adapted, …)
     alarm(before, after)                    # "" where all is well, else what is wrong, in a sentence's part
 
-A collapse shows in three ways: the answers crowd into fewer classes, the model grows sure of everything, or
-two views of one picture no longer get the same answer.
+A collapse shows in three ways: the answers crowd into few classes, the model grows sure of everything, or two
+views of one picture no longer get the same answer. The bounds were chosen on rolls of the bank's sets.
 """
 
 from __future__ import annotations
@@ -12,27 +12,35 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from atlas_engine.entropies import entropies, marginal_entropy
 
-__all__ = ["Vitals", "alarm", "all_there", "doubtful", "nothing_to_learn", "reach", "too_few", "vitals_of"]
+__all__ = [
+    "Vitals",
+    "alarm",
+    "all_there",
+    "crowded",
+    "nothing_to_learn",
+    "too_few",
+    "uninformed",
+    "vitals_of",
+]
 
-FEWER = 0.75  # classes in use, as a share of before, below which answers crowd
-SURER = 0.35  # growth of the mean confidence that no honest step brings
+CROWDED = 0.27  # share of the classes; answers that use fewer crowd
+SURER = 0.9  # share of the room above the mean confidence before that no honest step takes
 UNSTEADY = 0.05  # fall of the agreement between views
 SAME = 1e-4  # distance below which two features are of the same picture
-REACH, REACH_OF_ALL = 0.3, 1.6
-"""Pictures that the less used half of the classes has, as a share of an equal part, below which centres had
-better not answer; of few classes more is asked, 1.6 in C."""
-SUREST, REACH_OF_SURE, REACH_OF_FEW = 0.7, 0.25, 2.5
-"""All classes are there where the less used half of them has at least 25 % of an equal part among the surest
-pictures, by answers in proportion; of few classes more is asked, 2.5 in C. Chosen on rolls of the bank's
-sets, of 4, 6 and 10 classes, plain, in fog and in noise: hardly any with a third of its classes passes."""
 LEAST = 40
 """Pictures below which one odd picture decides too much: with 20, single sets of the bank, plain or damaged,
 lost more than all won on their mean; with 40 no longer."""
-INFORMED = 0.15  # below it zero-shot hardly knows, and centres built on it are a gamble, won or lost by a lot
+INFORMED, INFORMED_OF_SOME = 0.15, 0.2
+"""What class names have to know of the pictures, as a share of all there is to know, for anything to be built
+on it: where every class seems to be there, and where some seem to be missing."""
+SPREAD, SPREAD_OF_FEW, SPREAD_OF_ALL = 0.72, 0.6, 0.95
+"""All classes are there where the proportions found have at least this share of the highest entropy: 72 % and
+60 % / C, at most 95 %. Of rolls of the bank's sets with a third of their classes, 3 in 100 pass."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +65,7 @@ def alarm(before: Vitals, after: Vitals) -> str:
     """What is wrong with the answers after adapting, to follow a `because`; empty where nothing is."""
     if not all(map(math.isfinite, (after.classes, after.confidence, after.agreement))):
         return "its answers were no longer numbers"
-    if after.classes < FEWER * before.classes:
-        return (
-            f"its answers crowded into {after.classes:.1f} classes, where zero-shot used {before.classes:.1f}"
-        )
-    if after.confidence > before.confidence + SURER:
+    if after.confidence - before.confidence > SURER * (1 - before.confidence):
         return f"it grew sure of everything ({before.confidence:.0%} before, {after.confidence:.0%} after)"
     if after.agreement < before.agreement - UNSTEADY:
         return (
@@ -69,6 +73,16 @@ def alarm(before: Vitals, after: Vitals) -> str:
             "zero-shot)"
         )
     return ""
+
+
+def crowded(answers: Tensor) -> str:
+    """Why answers (N C) had better not be kept, to follow a `because`; empty where they use enough classes.
+
+    >>> crowded(50 * torch.eye(8)[:2].repeat(5, 1))
+    'its answers crowded into 2.0 of 8 classes'
+    """
+    used, classes = _in_use(answers), answers.shape[1]
+    return f"its answers crowded into {used:.1f} of {classes} classes" if used < CROWDED * classes else ""
 
 
 def nothing_to_learn(features: Tensor) -> str:
@@ -86,33 +100,26 @@ def too_few(count: int) -> str:
     return f"{count} pictures are too few to learn from without labels ({LEAST} or more may do)"
 
 
-def doubtful(names: Tensor, centres: Tensor) -> bool:
-    """Whether class centres among pictures (`heads.anchored`) had better not answer.
+def uninformed(names: Tensor, *, complete: bool) -> str:
+    """Why answers of class names (N C) are nothing to build on, to follow a `because`; empty where they are.
 
-    By the answers (N C) of the class names and of the centres. What the names know is the mutual information
-    of picture and answer, of which there can be ln C.
+    What they know is the mutual information of picture and answer, of which there can be ln C. Where classes
+    are missing, answers that know little are mostly of those.
     """
-    count, classes = names.shape
-    told = float(marginal_entropy(names) - entropies(names).mean()) / math.log(classes)
-    return count < LEAST or told < INFORMED or reach(centres) < max(REACH, REACH_OF_ALL / classes)
+    told = float(marginal_entropy(names) - entropies(names).mean()) / math.log(names.shape[1])
+    if told >= (INFORMED if complete else INFORMED_OF_SOME):
+        return ""
+    return "the class names hardly tell these pictures apart, so there is nothing to build on"
 
 
-def all_there(proportioned: Tensor) -> bool:
-    """Whether every class seems to be among the pictures, by the answers (N C) of a head in proportion.
+def all_there(proportions: Tensor) -> bool:
+    """Whether every class seems to be among the pictures, by the proportions found of them (C).
 
     Where classes are missing, an objective that pays for using all of them invents them.
     """
-    count, classes = proportioned.shape
-    best, second = proportioned.float().softmax(dim=1).topk(2, dim=1).values.unbind(dim=1)
-    surest = (best - second).topk(max(1, int(SUREST * count))).indices
-    return reach(proportioned[surest]) >= max(REACH_OF_SURE, REACH_OF_FEW / classes)
-
-
-def reach(logits: Tensor) -> float:
-    """How much the less used half of the classes is used, 1 for as much as the others; by answers (N C)."""
-    count, classes = logits.shape
-    used = logits.argmax(dim=1).bincount(minlength=classes).float().sort().values
-    return float(used[: max(1, classes // 2)].mean()) * classes / count
+    classes = len(proportions)
+    spread = -float(torch.xlogy(proportions, proportions).sum()) / math.log(classes)
+    return spread >= min(SPREAD_OF_ALL, SPREAD + SPREAD_OF_FEW / classes)
 
 
 def _in_use(logits: Tensor) -> float:

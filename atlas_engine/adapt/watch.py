@@ -87,6 +87,7 @@ class Health:
         self._blow_up, self._floor = blow_up, floor
         self._first: Sequence[float] | None = None
         self._smooth: list[float | None] = [None] * runs
+        self._floors = [0.0] * runs  # of each run, once its first loss is known
         self._causes: list[str] = []
 
     def examine(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
@@ -100,20 +101,24 @@ class Health:
     def look_for_collapse(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
         """End the runs whose smoothed loss is below the floor: sure of everything, they have learned nothing.
 
-        The reset rule of SAR (ICLR 2023). A step that found nothing to learn from has a loss and a gradient
-        of 0, says nothing, and is passed over.
+        The reset rule of SAR (ICLR 2023). Where the loss began below twice the floor, half of what it began
+        with takes its place: a model that was sure before it learned has not collapsed. A step that found
+        nothing to learn from has a loss and a gradient of 0, says nothing, and is passed over.
         """
         for run, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
             if self._floor is None or not self.alive[run] or norm == 0:
                 continue
             before = self._smooth[run]
-            smooth = loss if before is None else SMOOTHING * before + (1 - SMOOTHING) * loss
+            if before is None:
+                self._smooth[run], self._floors[run] = loss, min(self._floor, loss / 2)
+                continue
+            smooth = SMOOTHING * before + (1 - SMOOTHING) * loss
             self._smooth[run] = smooth
-            if smooth < self._floor:
+            if smooth < self._floors[run]:
                 self.collapsed[run] = True
                 self._end(
                     run,
-                    f"the smoothed loss was {smooth:.3g}, below {self._floor:g}, at step {index}: "
+                    f"the smoothed loss was {smooth:.3g}, below {self._floors[run]:.3g}, at step {index}: "
                     "a sign of collapse, so all that was learned is undone.",
                 )
 

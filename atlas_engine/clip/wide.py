@@ -35,6 +35,8 @@ MAPS = 2  # the last ones: those that lie in the part of a tower that adapts
 PRIOR = 5.0  # pictures that the guessed spread of a channel is worth
 LEAST_SPREAD = 0.05  # of its mean square, where all pictures are alike
 TINY = 1e-6
+AS_USUAL = 1e-2
+"""Length of d below which a picture is in all as usual: what is left is rounding. Others have about √E."""
 KEPT = "_kept_for_widening"
 PREFIX = "usual."
 MEAN, SPREAD = f"{PREFIX}mean", f"{PREFIX}spread"
@@ -180,8 +182,8 @@ def _odd(pooled: Tensor, usual: Usual) -> Tensor:
             "Use the model that the recipe was made with."
         )
     odd = (pooled - usual.mean) / usual.spread
-    same: Tensor = odd.norm(dim=1, keepdim=True) < TINY
-    return odd + same.float()
+    same: Tensor = odd.norm(dim=1, keepdim=True) < AS_USUAL
+    return torch.where(same, torch.ones_like(odd), odd)
 
 
 def _joined(said: Tensor, seen: Tensor, odd: Tensor | None = None) -> Tensor:

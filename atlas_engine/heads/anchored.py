@@ -21,7 +21,7 @@ from torch import Tensor
 from atlas_engine.heads.base import Evidence, text_logits
 from atlas_engine.heads.probe import Probe
 
-__all__ = ["anchored", "from_evidence"]
+__all__ = ["anchored", "from_evidence", "proportions_of"]
 
 ANCHOR = 20.0  # a: pictures that a class name is worth
 SLOPE = 0.2  # γ: how far apart pictures of two classes lie, for a distance of 1 between their names
@@ -40,6 +40,20 @@ def anchored(features: Tensor, text: Tensor, *, logit_scale: float, anchor: floa
         probe = _linear(features, z, text, logit_scale=logit_scale, anchor=anchor)
         z = probe.logits(features).softmax(dim=1)
     return probe
+
+
+def proportions_of(logits: Tensor, *, rounds: int = 1) -> Tensor:
+    """How often each class is there (C), by answers (N C) that take all to be as frequent.
+
+    Expectation and maximisation in turn (Saerens, Latinne and Decaestecker, 2002): the first round is the
+    mean answer; each further one asks anew with the proportions so far, and is further from equal ones.
+    """
+    probs = logits.float().softmax(dim=1)
+    found = probs.mean(dim=0)
+    for _ in range(rounds - 1):
+        weighed = probs * found
+        found = (weighed / weighed.sum(dim=1, keepdim=True)).mean(dim=0)
+    return found
 
 
 def from_evidence(evidence: Evidence) -> Probe:

@@ -27,6 +27,7 @@ class ObjectiveRow:
     make: Callable[..., Objective]  # its settings by name; none is needed but `proportions`
     needs_labels: bool = False
     needs_strong: bool = False  # a second view in every batch
+    needs_trusted: bool = False  # pictures with the class they are taken for, a quarter of every batch
     needs_proportions: bool = False  # how often each class is there, (C)
     on_features: bool = False  # wants features where others want logits: a head that is the identity
     loop: Mapping[str, float] = field(default_factory=dict)  # what it asks of the loop's settings
@@ -34,7 +35,13 @@ class ObjectiveRow:
 
 _ROWS = (
     ObjectiveRow("supervised", "cross-entropy on labelled images", CrossEntropy, needs_labels=True),
-    ObjectiveRow("ufm", "sure answers on a weak view teach the strong one", UFM, needs_strong=True),
+    ObjectiveRow(
+        "ufm",
+        "sure answers on a weak view teach the strong one",
+        UFM,
+        needs_strong=True,
+        needs_trusted=True,
+    ),
     ObjectiveRow("entropy", "sure answers that are not all the same", Entropy),
     ObjectiveRow(
         "in-proportion",

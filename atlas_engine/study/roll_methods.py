@@ -16,19 +16,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from atlas_engine import test_timing
+from atlas_engine.adapt import without_labels
 from atlas_engine.adapt.run import Run
 from atlas_engine.adapt.test_time import TestTimeConfig
 from atlas_engine.atlas import Atlas
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.heads.base import text_logits
+from atlas_engine.prediction import joined
 from atlas_engine.study.methods import ZERO_SHOT, Answer
 from atlas_engine.study.rolls import Roll
 from atlas_engine.study.tasks import units
+from atlas_engine.test_timing import adapt_norms
 
 __all__ = ["AUTO", "METHODS", "ZERO_SHOT", "Learner", "Method"]
 
-AUTO = test_timing.AUTO
+AUTO, STREAM = without_labels.AUTO, "stream"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +83,19 @@ def _norms(name: str) -> Method:
     def solve(learner: Learner, roll: Roll, seed: int) -> Answer:
         start = time.perf_counter()
         scene = learner.engine.unlabelled(roll.pictures, roll.classes, bank=learner.bank)
-        run = Run(
-            lambda stop: test_timing.adapt_norms(
-                scene, method=name, config=learner.budget, seed=seed, stop=stop
-            )
-        )
+        run = Run(lambda stop: adapt_norms(scene, method=name, config=learner.budget, seed=seed, stop=stop))
         logits = run.result().logits
         return Answer(logits, time.perf_counter() - start)
 
     return Method(name, solve, _config)
+
+
+def _streamed(learner: Learner, roll: Roll, seed: int) -> Answer:
+    """`auto`, as pictures arrive: each is answered at once, by those that came before it and itself."""
+    start = time.perf_counter()
+    stream = learner.engine.stream(roll.classes, learning=learner.config, bank=learner.bank, seed=seed)
+    told = joined([stream.answer(picture) for picture in roll.pictures])
+    return Answer(told.probs.log(), time.perf_counter() - start, stream.result().fell_back)
 
 
 def _by_names(learner: Learner, roll: Roll, _: int) -> Answer:
@@ -111,9 +117,10 @@ def _config(learner: Learner) -> dict[str, Any]:
 
 _ROWS = (
     Method(ZERO_SHOT, _by_names, lambda _: {}, mixes=False),
-    *(_norms(name) for name in test_timing.NORMS),
-    *(_mixed(name) for name in test_timing.METHODS if name != ZERO_SHOT),
+    *(_norms(name) for name in without_labels.NORMS),
+    *(_mixed(name) for name in without_labels.METHODS if name != ZERO_SHOT),
     _mixed(AUTO),
+    Method(STREAM, _streamed, _mixture),
 )
 
 METHODS = MappingProxyType({row.name: row for row in _ROWS})

@@ -476,15 +476,15 @@ class Falling:
 
 @pytest.mark.parametrize("keep", ["last", "best"])
 def test_a_collapsed_run_goes_back_to_where_it_began(classifier, cloud, keep):
-    objective = Falling([1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0])  # smoothed: 1, 0.95, 0.86, 0.77, 0.69, …
-    config = LoopConfig(steps=20, keep=keep, collapse_below=0.7)
+    objective = Falling([1.0, 0.0, 0.0, -1.0, -1.0])  # smoothed: 1, 0.9, 0.81, 0.63, 0.47
+    config = LoopConfig(steps=20, keep=keep, collapse_below=0.5)
     subject = tilted(classifier)
     steps, ending = drain(learn(subject, objective, cloud(), config=config))
     assert len(steps) == 4
     assert ending.outcome is Outcome.diverged
     assert ending.collapsed == (True,)
     assert ending.diverged == (False,)
-    assert ending.reason.startswith("the smoothed loss was 0.693, below 0.7, at step 4: a sign of collapse")
+    assert ending.reason.startswith("the smoothed loss was 0.466, below 0.5, at step 4: a sign of collapse")
     assert torch.equal(ending.values["w"], subject.start)
     assert not torch.equal(steps[-1].snapshot()["w"], subject.start)
 
@@ -498,9 +498,19 @@ def test_steps_that_find_nothing_to_learn_from_are_no_collapse(classifier, cloud
     assert ending.values["w"].any()
 
 
-def test_a_collapsed_run_leaves_its_neighbours_alone(classifier, cloud):
+def test_a_run_that_is_sure_from_the_start_has_not_collapsed_unless_its_loss_halves(classifier, cloud):
     config = LoopConfig(steps=4, collapse_below=0.2)
-    heights = [0.1, 1.0, 1.0, 1.0, 1.0]  # run 0 at once; the rest are run 1
+    _, calm = drain(learn(classifier(), Falling([0.1] * 4), cloud(), config=config))
+    assert calm.collapsed == (False,)
+    assert calm.values["w"].any()
+    _, fell = drain(learn(classifier(), Falling([0.1, -0.5, -0.5, -0.5]), cloud(), config=config))
+    assert fell.collapsed == (True,)
+    assert "below 0.05" in fell.reason
+
+
+def test_a_collapsed_run_leaves_its_neighbours_alone(classifier, cloud):
+    config = LoopConfig(steps=4, collapse_below=0.5)
+    heights = [1.0, 1.0, -5.0, 1.0, 1.0, 1.0]  # run 0 and run 1 by turns; after its second step run 0 is over
     _, ending = drain(learn(classifier(2), Falling(heights), cloud(), config=config, seeds=[5, 6]))
     _, alone = drain(learn(classifier(), Falling([1.0] * 4), cloud(), config=config, seeds=[6]))
     assert ending.outcome is Outcome.finished

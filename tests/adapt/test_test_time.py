@@ -9,15 +9,15 @@ from torch.nn.functional import normalize
 from atlas_engine.adapt.loop import Request
 from atlas_engine.adapt.norms import NormSubject, norm_names
 from atlas_engine.adapt.subject import LAM, ComposedSubject
-from atlas_engine.adapt.test_time import TestTimeConfig, Unlabelled, Views, learn_unlabelled
+from atlas_engine.adapt.test_time import TestTimeConfig, Unlabelled, Views, granted, learn_unlabelled
 from atlas_engine.adapt.vitals import (
     Vitals,
     alarm,
     all_there,
-    doubtful,
+    crowded,
     nothing_to_learn,
-    reach,
     too_few,
+    uninformed,
     vitals_of,
 )
 from atlas_engine.objectives.trusted import UNTRUSTED, trusted_labels
@@ -47,19 +47,40 @@ def numbers(batch):
     return batch.images[:, -1].long()
 
 
+def trusting(views, size):
+    return Unlabelled(views, size=size, trusting=True)
+
+
 def test_a_quarter_of_a_batch_is_trusted_and_carries_its_label():
     views = marked(200)
     wanted = trusted_labels(scores(views.clean))
-    for batch in asked(Unlabelled(views, size=32), 6):
+    for batch in asked(trusting(views, 32), 6):
         trusted = batch.labels != UNTRUSTED
         assert trusted.sum() == 8
         assert torch.equal(batch.labels[trusted], wanted[numbers(batch)[trusted]])
 
 
-def test_the_others_come_in_turn_and_each_before_any_comes_again():
-    batches = asked(Unlabelled(marked(120), size=16), 10)  # twelve at a time
-    met = torch.cat([numbers(b)[b.labels == UNTRUSTED] for b in batches])
-    assert sorted(met.tolist()) == list(range(120))
+def test_an_objective_that_trusts_nobody_gets_all_pictures_in_turn_and_no_label():
+    batches = asked(Unlabelled(marked(120), size=16), 15)
+    met = torch.cat([numbers(b) for b in batches]).tolist()
+    assert sorted(met[:120]) == list(range(120))
+    assert sorted(met[120:]) == sorted(set(met[120:]))
+    assert all((b.labels == UNTRUSTED).all() for b in batches)
+
+
+@pytest.mark.parametrize("count", [20, 33, 40, 100])
+@pytest.mark.parametrize("trust", [False, True])
+def test_no_picture_is_in_a_batch_twice_and_all_come_before_any_comes_a_third_time(count, trust):
+    """Trusted pictures come more often, so only the turns of the others are counted."""
+    batches = asked(Unlabelled(marked(count), size=32, trusting=trust), 24)
+    turns = torch.zeros(count)
+    for batch in batches:
+        rows = numbers(batch)
+        assert len(set(rows.tolist())) == len(rows) == min(32, count)
+        turns[rows[batch.labels == UNTRUSTED]] += 1
+        if not trust:
+            assert turns.max() - turns.min() <= 2
+    assert turns.max() > 1
 
 
 def test_whom_to_trust_is_asked_anew_every_epoch():
@@ -69,18 +90,22 @@ def test_whom_to_trust_is_asked_anew_every_epoch():
         calls.append(len(images))
         return scores(images).roll(len(calls), dims=1)
 
-    batches = asked(Unlabelled(views, size=16), 10, logits_fn=turning)  # five of an epoch
-    assert calls == [60, 60]
-    for index, batch in enumerate(batches):
-        wanted = trusted_labels(scores(views.clean).roll(1 + index // 5, dims=1))
+    source, draw, told = trusting(views, 16), generator(0), []
+    for index in range(12):
+        batch = source(Request(index, 12, 0, draw, turning))
+        wanted = trusted_labels(scores(views.clean).roll(len(calls), dims=1))
         trusted = batch.labels != UNTRUSTED
         assert trusted.sum() == 4
         assert torch.equal(batch.labels[trusted], wanted[numbers(batch)[trusted]])
+        told.append(len(calls))
+    assert told[0] == 1
+    assert told[-1] >= 2
+    assert set(calls) == {60}
 
 
 def test_five_pictures_of_many_classes_trust_some_but_not_all():
     """⌊5 / 10 / 10⌋ is 0: a slice of the last 0 would trust every picture."""
-    source = Unlabelled(marked(5, classes=10), size=32)
+    source = trusting(marked(5, classes=10), 32)
     for batch in asked(source, 3):
         assert len(batch) == 5
         assert (batch.labels != UNTRUSTED).sum() == 1
@@ -100,6 +125,21 @@ def test_progress_rises_from_nothing_towards_one():
 def test_a_strong_view_belongs_to_the_picture_of_its_row():
     for batch in asked(Unlabelled(marked(30), size=8), 3):
         assert torch.equal(batch.strong, batch.images + 0.25)
+
+
+def test_five_epochs_are_taken_of_however_many_pictures_and_no_steps_stay_none():
+    usual = TestTimeConfig()
+    steps = [granted(usual, "entropy", pictures=count).steps for count in (5, 100, 1000)]
+    assert steps == [16, 16, 157]
+    assert granted(TestTimeConfig(steps=0), "entropy", pictures=1000).steps == 0
+    assert granted(TestTimeConfig(steps=400), "entropy", pictures=100).steps == 400
+
+
+def test_what_an_objective_asks_for_yields_to_what_a_person_set():
+    assert granted(TestTimeConfig(), "sar", pictures=8).sharpness == 0.05
+    asked_for = granted(TestTimeConfig(sharpness=0.3, collapse_below=0.0), "sar", pictures=8)
+    assert (asked_for.sharpness, asked_for.collapse_below) == (0.3, 0.0)
+    assert granted(asked_for, "sar", pictures=8) == asked_for
 
 
 def tower_views(count=8):
@@ -122,8 +162,7 @@ def test_every_objective_moves_coefficients_and_stays_finite():
                 subject,
                 tower_views(),
                 objective=objective,
-                config=TestTimeConfig(steps=3, batch=8),
-                trust=(lambda images: images.flatten(1)[:, :4]) if bare else None,
+                config=TestTimeConfig(steps=3, epochs=0, batch=8),
             )
         )
         assert len(steps) == 3, objective
@@ -132,13 +171,16 @@ def test_every_objective_moves_coefficients_and_stays_finite():
 
 
 def test_sar_gets_its_sharpness_and_its_reset():
-    """Answers that are sure from the start are a collapse to SAR, and what it did is undone."""
+    """A floor that the loss is below after a step or two is a collapse, and what was done is undone."""
     encoder = tiny_encoder()
-    subject = ComposedSubject(encoder, tiny_head(), logit_scale=20.0, start=encoder.composer.initial()[None])
-    _, ending = drain(
-        learn_unlabelled(subject, tower_views(), objective="sar", config=TestTimeConfig(steps=5, batch=8))
+    subject = ComposedSubject(encoder, tiny_head(), logit_scale=8.0, start=encoder.composer.initial()[None])
+    steps, ending = drain(
+        learn_unlabelled(
+            subject, tower_views(), objective="sar", config=TestTimeConfig(steps=60, batch=8, lr=1.0)
+        )
     )
     assert ending.collapsed == (True,)
+    assert 0 < len(steps) < 60
     assert not ending.values[LAM].any()
 
 
@@ -152,7 +194,7 @@ def test_norm_layers_are_learned_and_the_tower_is_not_written_to():
         subject = NormSubject(tower, tiny_head(), logit_scale=20.0)
         _, ending = drain(
             learn_unlabelled(
-                subject, tower_views(), objective="entropy", config=TestTimeConfig(steps=2, batch=8)
+                subject, tower_views(), objective="entropy", config=TestTimeConfig(steps=2, epochs=0, batch=8)
             )
         )
         assert set(ending.values) == set(names)
@@ -173,14 +215,15 @@ def test_vitals_of_sure_and_of_equal_answers():
     sure = 50 * torch.eye(4)
     told = vitals_of(sure, sure, sure)
     assert (round(told.classes, 3), round(told.confidence, 3), told.agreement) == (4.0, 1.0, 1.0)
-    crowded = vitals_of(sure[:1].expand(4, -1), sure, sure.roll(1, dims=1))
-    assert (round(crowded.classes, 3), crowded.agreement) == (1.0, 0.0)
+    same = vitals_of(sure[:1].expand(4, -1), sure, sure.roll(1, dims=1))
+    assert (round(same.classes, 3), same.agreement) == (1.0, 0.0)
 
 
 def test_each_sign_of_collapse_raises_its_own_alarm():
     assert alarm(CALM, CALM) == ""
-    assert "crowded into 1.0 classes" in alarm(CALM, Vitals(1.0, 0.5, 0.8))
     assert "sure of everything" in alarm(CALM, Vitals(4.0, 0.99, 0.8))
+    assert "sure of everything" in alarm(Vitals(4.0, 0.8, 0.8), Vitals(4.0, 0.99, 0.8))
+    assert alarm(CALM, Vitals(4.0, 0.9, 0.8)) == ""
     assert "agreed less often" in alarm(CALM, Vitals(4.0, 0.5, 0.5))
     assert "no longer numbers" in alarm(CALM, Vitals(float("nan"), 0.5, 0.8))
 
@@ -194,11 +237,16 @@ def test_pictures_that_tell_nothing_of_each_other_are_found_out():
 
 def test_answers_that_pictures_do_not_decide_are_not_built_on():
     sure = 50 * torch.eye(4).repeat(10, 1)
-    assert not doubtful(sure, sure)
-    assert doubtful(0.01 * sure, sure)
-    same = sure[:1].expand(40, -1)
-    assert doubtful(same, sure), "one answer for all, however sure"
-    assert doubtful(sure[:39], sure[:39])
+    assert uninformed(sure, complete=True) == ""
+    assert "hardly tell" in uninformed(0.01 * sure, complete=True)
+    assert "hardly tell" in uninformed(sure[:1].expand(40, -1), complete=True), "one answer, however sure"
+
+
+def test_more_has_to_be_known_where_classes_are_missing():
+    """At 1.41 the answers of 4 classes know 18 % of what there is."""
+    faint = 1.41 * torch.eye(4).repeat(10, 1)
+    assert uninformed(faint, complete=True) == ""
+    assert "hardly tell" in uninformed(faint, complete=False)
 
 
 def test_forty_pictures_are_enough_and_fewer_are_told_so():
@@ -206,23 +254,18 @@ def test_forty_pictures_are_enough_and_fewer_are_told_so():
     assert "39 pictures are too few" in too_few(39)
 
 
-def test_answers_of_few_of_the_classes_are_not_built_on():
-    sure = 50 * torch.eye(4)
-    every, some = sure.repeat(10, 1), sure[:2].repeat(20, 1)
-    assert not doubtful(every, every)
-    assert doubtful(every, some)
+def test_answers_that_use_a_quarter_of_the_classes_crowd():
+    sure = 50 * torch.eye(8)
+    assert "crowded into 2.0 of 8 classes" in crowded(sure[:2].repeat(5, 1))
+    assert crowded(sure[:3].repeat(5, 1)) == ""
+    assert crowded(sure[:1, :2].repeat(5, 1)) == "", "one of two classes may be all there is"
 
 
-def test_the_reach_of_answers_is_the_use_of_the_less_used_half():
-    assert reach(torch.eye(4).repeat(10, 1)) == 1.0
-    assert reach(torch.eye(4)[:2].repeat(20, 1)) == 0.0
-    uneven = torch.eye(4)[[0] * 17 + [1] * 17 + [2] * 4 + [3] * 2]
-    assert reach(uneven) == pytest.approx(3 * 4 / 40)
-
-
-def test_all_classes_are_there_where_the_surest_answers_use_them():
-    """Of thirty pictures the nine least sure do not count, whatever they are taken for."""
-    everyone = torch.eye(3).repeat(7, 1) * 9
-    assert all_there(torch.cat([everyone, torch.eye(3)[:1].repeat(9, 1)]))
-    one_class = torch.eye(3)[:1].repeat(21, 1) * 9
-    assert not all_there(torch.cat([one_class, torch.eye(3).repeat(3, 1)]))
+def test_all_classes_are_there_where_the_proportions_found_are_about_alike():
+    assert all_there(torch.full((10,), 0.1))
+    third = torch.tensor([0.3, 0.3, 0.3, *[0.1 / 7] * 7])
+    assert not all_there(third)
+    assert all_there(torch.tensor([0.3, 0.2, 0.1, *[0.4 / 7] * 7]))
+    assert not all_there(torch.tensor([1.0, 0.0]))
+    assert not all_there(torch.tensor([0.7, 0.3])), "of two classes more is asked"
+    assert all_there(torch.tensor([0.6, 0.4]))

@@ -22,7 +22,7 @@ from app.handlers.unlabelled import Roll, adapt_roll
 from app.limits import LIMITS
 from app.run_cards import verdict_html
 from app.state import Runs
-from atlas_engine import test_timing
+from atlas_engine.adapt import without_labels
 from tests.drawn import COLOURS
 
 NAMES = tuple(name.replace("_", " ") for name in COLOURS)
@@ -50,9 +50,9 @@ def states(small, roll):
 
 @pytest.fixture
 def sure(monkeypatch):
-    """Let twelve be many, and a random model grow sure."""
-    monkeypatch.setattr("atlas_engine.adapt.vitals.LEAST", 8)
-    monkeypatch.setattr("atlas_engine.adapt.vitals.SURER", 1.0)
+    """Let twelve be many, and a random model know something and grow sure."""
+    for bound, value in {"LEAST": 8, "SURER": 1.0, "INFORMED_OF_SOME": -1.0}.items():
+        monkeypatch.setattr(f"atlas_engine.adapt.vitals.{bound}", value)
 
 
 def phases(states):
@@ -90,7 +90,8 @@ def test_a_session_holds_the_photos_as_small_as_the_model_sees_them(small, state
 
 @pytest.mark.usefixtures("sure")
 def test_automatic_learns_in_proportion_where_some_names_may_be_missing(small, roll, monkeypatch):
-    monkeypatch.setattr("atlas_engine.adapt.vitals.REACH_OF_SURE", 1.1)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.SPREAD_OF_ALL", 1.1)
+    monkeypatch.setattr("atlas_engine.adapt.vitals.SPREAD", 1.1)
     seen = list(adapt_roll(small, roll))
     assert phases(seen) == ["read", "look", "learn", "done"]
     kept = seen[-1].kept
@@ -129,7 +130,7 @@ def test_a_run_that_is_stopped_keeps_the_best_so_far(small, roll):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_method_on_the_tab_has_a_name_and_is_known_to_the_engine(objective):
     assert roll_text.METHOD_NAMES[objective]
-    assert objective == test_timing.AUTO or objective in test_timing.METHODS
+    assert objective == without_labels.AUTO or objective in without_labels.METHODS
 
 
 def test_a_photo_that_cannot_be_read_is_left_out_and_none_at_all_is_refused(small, roll, tmp_path):

@@ -106,3 +106,24 @@ def test_ctrl_c_ends_a_run_and_keeps_its_result(capsys):
     assert watched(Run(steps)) == "kept after 4"
     assert "Ctrl-C again" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_online_every_image_is_answered_when_it_arrives_and_the_last_state_is_the_recipe(
+    colours, tmp_path, capsys
+):
+    asked = ["--classes", "red,blue", "--online", "-o", tmp_path / "r.st"]
+    facts = told(capsys, colours, *asked)
+    assert [row["label"] for row in facts["adapted"]] == [row["label"] for row in facts["zero_shot"]]
+    assert facts["rolled_back"]
+    assert "fewer than 40 pictures have arrived" in facts["sentence"]
+    assert Recipe.load(tmp_path / "r.st").method == "zero-shot"
+
+
+def test_a_baseline_answers_and_makes_no_recipe(colours, tmp_path, capsys):
+    facts = told(capsys, colours, "--classes", "red,blue", "--objective", "ln-entropy", "--steps", "1")
+    assert facts["method"] == "ln-entropy"
+    assert len(facts["adapted"]) == facts["score"]["images"] == 6
+    for extra in (["-o", str(tmp_path / "r.st")], ["--online"]):
+        words = ["adapt", "test-time", str(colours), "--classes", "red,blue", "--objective", "ln-ufm"]
+        assert main([*words, *extra]) == 2
+        assert "--objective ufm" in capsys.readouterr().err

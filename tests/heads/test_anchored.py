@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import normalize
 
-from atlas_engine.heads.anchored import anchored
+from atlas_engine.heads.anchored import anchored, proportions_of
 from atlas_engine.heads.base import text_logits
 from atlas_engine.heads.probe import Probe
 from atlas_engine.runtime import generator
@@ -80,3 +80,15 @@ def test_it_is_rebuilt_from_its_tensors():
     head = anchored(features, text, logit_scale=SCALE)
     again = Probe.from_tensors(head.tensors, text, logit_scale=SCALE)
     assert torch.equal(head.logits(features), again.logits(features))
+
+
+def test_proportions_are_the_mean_answer_and_rounds_draw_them_apart():
+    """Answers of 0.8 for three pictures in four: Σ p² / Σ p of each class, one round further."""
+    logits = torch.tensor([[0.8, 0.2]] * 3 + [[0.2, 0.8]]).log()
+    torch.testing.assert_close(proportions_of(logits), torch.tensor([0.65, 0.35]))
+    first, other = 0.8 * 0.65 / (0.8 * 0.65 + 0.2 * 0.35), 0.2 * 0.65 / (0.2 * 0.65 + 0.8 * 0.35)
+    wanted = torch.tensor([0.75 * first + 0.25 * other])
+    torch.testing.assert_close(proportions_of(logits, rounds=2)[:1], wanted)
+    often = [float(proportions_of(logits, rounds=count)[0]) for count in (1, 2, 5, 50)]
+    assert often == sorted(often)
+    assert abs(often[-1] - 11 / 12) < 1e-3, "where three quarters are told from 0.8 and 0.2"
