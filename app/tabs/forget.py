@@ -110,8 +110,12 @@ def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
     leaving(leave, runs, form.alert)
     stop.click(stopping(runs), None, [stop], **QUICK)
     slider.change(_numbers, [kept, slider], numbers, **QUICK)
+
+    def on_slide(kept: Unlearned | None, strength: float) -> str:
+        return _pictures(engine, kept, strength)
+
     slider.change(
-        lambda kept, strength: _pictures(engine, kept, strength),
+        on_slide,
         [kept, slider],
         pictures,
         trigger_mode="always_last",

@@ -91,7 +91,14 @@ def inside_panel(
         now = components.html_area(name=f"{prefix}turned")
     with gr.Accordion(inside_text.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
         whole = components.html_area(name=f"{prefix}bank-donors")
-    bank.expand(lambda: _bank(engine), None, whole, show_progress="minimal", **PRIVATE, **DEVICE)
+
+    def on_bank() -> str:
+        return _bank(engine)
+
+    def on_turn(kept: Kept | None, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
+        return _turn(engine, kept, *values)
+
+    bank.expand(on_bank, None, whole, show_progress="minimal", **PRIVATE, **DEVICE)
     gr.on(
         [shows.change, by.change, kind.change],
         lambda kept, *how: _map(engine, kept, *how),
@@ -103,7 +110,7 @@ def inside_panel(
     untouched = [*[AS_LEARNED] * len(sliders), ANY, AS_LEARNED, ANY, AS_LEARNED]
     gr.on(
         [one.change for one in knobs],
-        lambda kept, *values: _turn(engine, kept, *values),
+        on_turn,
         [kept, *knobs],
         now,
         trigger_mode="always_last",
