@@ -21,7 +21,7 @@ def long_run():
         for index in range(10**6):
             if stop.is_set():
                 return index
-            yield atlas.Step("learn", index, 10**6)
+            yield atlas.Step(index, 10**6, 0.0, (0.0,), 0.1, 0.0, None, 0.01 * index)
             time.sleep(0.01)
         return None
 
