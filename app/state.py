@@ -14,7 +14,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class Kept:
     stopped: bool = False
     samples: tuple[Shown, ...] = ()
     comparison: atlas.Comparison | None = None
+    example: bool = False  # whether it ships with the page
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
         return self  # nothing in it is ever written to
@@ -54,7 +55,7 @@ class Kept:
 class StopSign:
     """A visitor's wish that the work ends. It may come from another thread, and before there is a run.
 
-    With a `file` it may come from another process too: the sign is up as soon as the file is gone.
+    With a `file` it may come from another process too: the sign is up as soon as the file is not empty.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -65,7 +66,7 @@ class StopSign:
     @property
     def is_up(self) -> bool:
         """Whether the work should end."""
-        return self._up.is_set() or (self._file is not None and not self._file.exists())
+        return self._up.is_set() or (self._file is not None and _is_marked(self._file))
 
     def put_up(self) -> None:
         """From here on nothing new is begun, and the run ends with what it has."""
@@ -92,8 +93,9 @@ class StopSign:
 class Runs:
     """The stop signs of the runs under way, by session.
 
-    Each run has an empty file for as long as it lasts, in a folder that is there before any process is
-    forked. Its name tells nobody's session, and there is no lock that a fork could find locked for ever.
+    Each run has a file for as long as it lasts, in a folder that is there before any process is forked. The
+    file is empty until the run should end, and its name tells nobody's session. There is no lock, which a
+    fork could find locked for ever.
     """
 
     def __init__(self) -> None:
@@ -121,11 +123,23 @@ class Runs:
         """Ask the session's run to end with what it has; False when there is none."""
         files = [] if session is None else list(self._folder.glob(f"{_key(session)}-*"))
         for file in files:
-            file.unlink(missing_ok=True)
+            _mark(file)
             sign = self._signs.get(file.name)
             if sign is not None:
                 sign.put_up()
         return bool(files)
+
+
+def _mark(file: Path) -> None:
+    with suppress(FileNotFoundError), file.open("r+b") as opened:  # the run may end in this moment
+        opened.write(b".")
+
+
+def _is_marked(file: Path) -> bool:
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:
+        return True  # swept away; whoever could have put the sign up cannot any more
 
 
 def _key(session: str) -> str:

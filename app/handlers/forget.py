@@ -76,6 +76,7 @@ class Unlearned:
     keep: float
     seconds: float = 0.0
     stopped: bool = False
+    example: bool = False  # whether it ships with the page
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Unlearned:
         return self  # nothing in it is ever written to

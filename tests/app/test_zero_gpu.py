@@ -23,6 +23,7 @@ from app.limits import LIMITS
 from app.model import Opened
 from app.space import through_gpu
 from app.state import Kept
+from app.tabs.holding import EXAMPLE, OWN
 from app.text import BROKEN
 from app.ui import build
 from app.worked import load_forgotten, load_worked
@@ -89,14 +90,14 @@ def given(squares, archive, engine, tmp_path_factory):
     packed = str(archive)
     return {
         "on_adapt": [
-            (kept, mixed[:2], "text-probe", 1, 0.1, 0, *rows),
-            (None, mixed, "red, blue", "auto", 0),
+            (kept, OWN, mixed[:2], "text-probe", 1, 0.1, 0, *rows),
+            (None, EXAMPLE, mixed, "red, blue", "auto", 0),
         ],
-        "on_bring": [(recipe, kept, mixed[:2])],
-        "on_example": [()],
-        "on_make": [(kept,)],
+        "on_bring": [(recipe, kept, OWN, mixed[:2])],
+        "on_example": [(None, EXAMPLE)],
+        "on_make": [(kept, OWN)],
         "on_ask": [(mixed[:2], "red, blue")],
-        "on_forget": [(None, mixed, mixed, 95, 0)],
+        "on_forget": [(None, EXAMPLE, mixed, mixed, 95, 0)],
         "predict": [(samples, "red, blue")],
         "adapt": [(packed, samples, "text-probe", 1, 0)],
         "adapt_unlabelled": [(samples, "red, blue", "auto", 0)],
@@ -105,9 +106,9 @@ def given(squares, archive, engine, tmp_path_factory):
         "inside": [(recipe,)],
         "turn": [(samples, recipe, {}, {})],
         "weights": [(recipe,)],
-        "on_turn": [(kept, *[0.5] * LIMITS.turned, "", 1.0, "", 1.0)],
+        "on_turn": [(kept, OWN, *[0.5] * LIMITS.turned, "", 1.0, "", 1.0)],
         "on_bank": [()],
-        "on_slide": [(load_forgotten(engine), 50)],
+        "on_slide": [(load_forgotten(engine), OWN, 50)],
     }
 
 
@@ -131,6 +132,8 @@ def test_every_event_of_the_devices_lane_survives_the_way_to_a_fork_and_back(pag
 def test_a_worked_example_comes_back_from_the_fork_as_what_was_asked_for(page, asking):
     event = next(one for one in page.fns.values() if getattr(one.fn, "__name__", "") == "on_example")
     for place, example in enumerate(LESSONS):
-        arguments, *_ = special_args(event.fn, [], asking, gr.EventData(None, {"example": str(place)}))
+        arguments, *_ = special_args(
+            event.fn, [None, EXAMPLE], asking, gr.EventData(None, {"example": str(place)})
+        )
         (kept,) = [value for value in event.fn(*arguments) if isinstance(value, Kept)]
         assert kept.recipe.classes == tuple(row.name for row in example.lesson.rows)
