@@ -5,16 +5,18 @@ Knows nothing of what the events do.
 
 from __future__ import annotations
 
+import functools
 import logging
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from gradio.context import LocalContext
 
 import atlas_engine as atlas
-from app import text
+from app import alerts, text
 
-__all__ = ["DEVICE", "PRIVATE", "QUICK", "told", "visitor"]
+__all__ = ["DEVICE", "PRIVATE", "QUICK", "kindly", "told", "visitor"]
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
 """Every event that computes shares this lane: one at a time on the device, whatever it is for."""
@@ -43,3 +45,16 @@ def told(error: Exception) -> str:
     frames = "".join(traceback.format_tb(error.__traceback__))
     _log.error("an event failed with %s\n%s", type(error).__name__, frames)
     return text.BROKEN
+
+
+def kindly(event: Callable[..., str]) -> Callable[..., str]:
+    """An event that fills one area; where it fails, with the sentence for it."""
+
+    @functools.wraps(event)
+    def said(*values: object) -> str:
+        try:
+            return event(*values)
+        except Exception as error:
+            return alerts.alert_html(told(error))
+
+    return said

@@ -16,6 +16,7 @@ __all__ = [
     "example_row",
     "folder_or_zip",
     "given_pictures",
+    "handed_over",
     "html_area",
     "roll_zone",
     "run_buttons",
@@ -148,3 +149,8 @@ def html_area(value: str = "", *, name: str, render: bool = True) -> gr.HTML:
 def example_row(value: str, *, name: str = "examples") -> gr.HTML:
     """Buttons in HTML; a click tells which one as `event.example`."""
     return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=_TELL_WHICH_EXAMPLE)
+
+
+def handed_over(component: gr.blocks.Block, path: str) -> str:
+    """The path of Gradio's own copy of a file, which it sweeps away in time; ours may go."""
+    return str(component.move_resource_to_block_cache(path))

@@ -10,15 +10,17 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, cast
 
 import atlas_engine as atlas
 from app import model_text as text
 from app.limits import LIMITS
 
-__all__ = ["Engines", "Prepare"]
+__all__ = ["Answering", "Engines", "Prepare"]
 
 Prepare = Callable[[str], Iterator[atlas.Preparing]]
+Answering = Callable[[], atlas.Atlas]
+"""Gives the engine of the present visitor. An event asks once, as it begins, and keeps to what it got: that
+answers to the end, even when the model is put away or another is chosen meanwhile."""
 
 ROOM = 2  # engines besides the first: each holds a model and its bank in memory
 
@@ -40,6 +42,8 @@ class Engines:
         """The engine that a visitor chose, or the first."""
         with self._lock:
             name = self._chosen.get(session or "", self.first_name)
+            if session is not None and session in self._chosen:
+                self._chosen.move_to_end(session)
             if name == self.first_name:
                 return self.first
             if name not in self._open:
@@ -71,31 +75,15 @@ class Engines:
             self._chosen.move_to_end(session)
             while len(self._open) > self._room:
                 self._open.popitem(last=False)
-            while len(self._chosen) > LIMITS.sessions:
+            while len(self._chosen) > LIMITS.choices:
                 self._chosen.popitem(last=False)
 
-    def forget(self, session: str | None) -> None:
-        """A visitor has left."""
-        with self._lock:
-            self._chosen.pop(session or "", None)
-
-    def answering(self, session: Callable[[], str | None]) -> atlas.Atlas:
-        """An engine to hand to the tabs: whatever is asked of it is asked of the present visitor's.
+    def answering(self, session: Callable[[], str | None]) -> Answering:
+        """What the tabs get the present visitor's engine from.
 
         `session` tells who that is; outside of any event it is nobody, and the first engine answers.
         """
-        return cast(atlas.Atlas, _Answering(self, session))
-
-
-class _Answering:
-    def __init__(self, engines: Engines, session: Callable[[], str | None]) -> None:
-        self._engines, self._session = engines, session
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the engine has
-        return getattr(self._engines.of(self._session()), name)
-
-    def __repr__(self) -> str:
-        return f"answering with {self._engines.of(self._session())!r}"
+        return lambda: self.of(session())
 
 
 def _sharing_cache(first: atlas.Atlas) -> Prepare:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from app.limits import LIMITS
+
 TAB = "Forget"
 LEAD = (
     "Make the model lose some classes on purpose, and keep others. A slider then shows what each strength "
@@ -25,6 +27,10 @@ KEEP_LABEL = "Keep at least"
 KEEP_HELP = "How much of what it gets right among the classes to keep must stay, in percent."
 START = "Forget"
 WAITING = "Press Forget, and the result shows here."
+EXPIRED = (
+    f"Your result has expired: results are kept for about {LIMITS.keep_seconds // 60} minutes. "
+    "Press Forget again."
+)
 
 STRENGTH_LABEL = "How strongly to forget, in percent"
 STRENGTH_HELP = "0 is the model as it was, 100 is what was learned. The pictures below follow."

@@ -28,6 +28,7 @@ class Limits:
     mcp_bytes: int = 8 << 20  # the same where programs send pictures inside of requests (ATLAS_MCP)
     waiting: int = 32  # visitors in the queue; the next one is told that it is full
     sessions: int = 100  # each may hold `samples` pictures of about 0.7 MB
+    choices: int = 1000  # of models that are remembered; the one not used for longest is forgotten
     sweep_seconds: int = 600
     keep_seconds: int = 1800  # an upload is deleted at the first sweep after this age
     images_per_step: int = 8  # how many pictures are answered between two signs of progress

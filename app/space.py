@@ -5,7 +5,8 @@
 How ZeroGPU works: what is decorated with `spaces.GPU` runs in a process forked from this one, where the GPU
 is real; arguments and results are pickled. So the model and its bank are opened twice before the page is
 served: on the CPU, for all that this process does itself, and on the device, which takes the former's place
-in the fork. Results are on the CPU already: they are recipes, tables and words.
+in the fork. Results are on the CPU already: they are recipes, tables and words. Of what Gradio tells about an
+event, which does not survive pickling, only the plain part goes along.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +64,7 @@ def through_gpu(page: gr.Blocks, engines: Engines, on_device: object, *, gpu: Ha
         if event.concurrency_id == DEVICE["concurrency_id"] and event.fn is not None:
             name = event.fn.__name__
             duration = functools.partial(gpu_seconds, name)
-            event.fn = gpu(_in_fork(event.fn, engines, on_device), duration=duration)
+            event.fn = _plainly(gpu(_in_fork(event.fn, engines, on_device), duration=duration))
             sent.append(name)
     return sent
 
@@ -78,6 +80,35 @@ def gpu_seconds(handler: str, *values: object) -> int:
     pictures = sum(len(value) for value in values if isinstance(value, list))
     learning = LIMITS.run_seconds if handler in LEARNERS else 0.0
     return math.ceil(START_SECONDS + learning + PICTURE_SECONDS * pictures)
+
+
+def _plainly(handler: Handler) -> Handler:
+    """The handler, given nothing that cannot be pickled."""
+
+    if inspect.isgeneratorfunction(handler):
+
+        @functools.wraps(handler)
+        def stream(*values: object) -> Iterator[Any]:
+            yield from handler(*map(_plain, values))
+
+        return stream
+
+    @functools.wraps(handler)
+    def call(*values: object) -> Any:  # noqa: ANN401 - whatever the handler gives
+        return handler(*map(_plain, values))
+
+    return call
+
+
+def _plain(value: object) -> object:
+    """What an event was about, without the component; who asks, without their headers; all else as it is."""
+    import gradio as gr
+
+    if isinstance(value, gr.EventData):
+        return SimpleNamespace(**(value._data or {}))
+    if isinstance(value, gr.Request):
+        return SimpleNamespace(session_hash=value.session_hash)
+    return value
 
 
 def _in_fork(handler: Handler, engines: Engines, on_device: Any) -> Handler:  # noqa: ANN401 - an engine

@@ -136,6 +136,10 @@ STOPPED_COMMENT = "stopped early here: learned again it goes on to its end, and 
 PREPARE_COMMENT = "fetched, and its bank built, the first time"
 BANK_COMMENT = "bank.safetensors is the bank that this page was started with"
 NOTHING_TO_TAKE = "There is no result yet. Press Adapt first."
+EXPIRED = (
+    f"Your result has expired: results are kept for about {LIMITS.keep_seconds // 60} minutes. Press Adapt "
+    "again, or bring its recipe if you downloaded it."
+)
 
 
 def few_classes(count: int) -> str:

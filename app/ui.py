@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -24,6 +23,7 @@ from app.tabs.forget import forget_tab
 from app.tabs.forget_endpoint import forget_endpoint
 from app.tabs.inside_endpoints import inside_endpoints
 from app.tabs.models import models_tab
+from app.tabs.stopping import departing
 from app.tabs.teach import teach_tab
 from app.tabs.unlabelled import TAB_ID, unlabelled_tab
 from app.theme import STYLE_SHEET, script, theme
@@ -41,7 +41,7 @@ def build(opened: Opened, engines: Engines | None = None, *, fixed: bool = False
     first, runs = EXAMPLES[0], Runs()
     *_, opening = ask(opened.engine, first.paths, first.class_text)
     engines = engines or Engines(opened.engine, name=opened.name)
-    engine = engines.answering(visitor)
+    answering = engines.answering(visitor)
     with gr.Blocks(
         title=text.TITLE,
         analytics_enabled=False,
@@ -52,20 +52,20 @@ def build(opened: Opened, engines: Engines | None = None, *, fixed: bool = False
             components.html_area(alerts.banner_html(opened.reason), name="banner")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab(text.TAB_TEACH, id="teach"):
-                lesson = teach_tab(page, engine, runs, bundled=opened.own_bank)
+                lesson = teach_tab(page, answering, runs, bundled=opened.own_bank)
             with gr.Tab(roll_text.TAB, id=TAB_ID):
-                roll = unlabelled_tab(page, tabs, engine, runs, bundled=opened.own_bank)
+                roll = unlabelled_tab(page, tabs, answering, runs, bundled=opened.own_bank)
             with gr.Tab(text.TAB_ASK, id="ask"):
-                ask_tab(engine, runs, opening)
+                ask_tab(answering, runs, opening)
             with gr.Tab(forget_text.TAB, id="forget"):
-                forgotten = forget_tab(engine, runs, bundled=opened.own_bank)
+                forgotten = forget_tab(answering, runs, bundled=opened.own_bank)
             with gr.Tab(model_text.TAB, id="model-tab"):
                 models_tab(page, engines, sides=[lesson, roll, forgotten], fixed=fixed)
-        endpoints(engine, runs)
-        forget_endpoint(engine, runs)
-        inside_endpoints(engine)
+        endpoints(answering, runs)
+        forget_endpoint(answering, runs)
+        inside_endpoints(answering)
         components.html_area(cards.footnote_html(), name="footnote")
-        page.unload(_leaving(runs))
+        departing(page, runs)
     return page
 
 
@@ -83,15 +83,6 @@ def launch(page: gr.Blocks, *, host: str | None = None, port: int | None = None,
     if page.mcp_server_obj is not None:
         mend(page.mcp_server_obj)
     return str(address)
-
-
-def _leaving(runs: Runs) -> Callable[[gr.Request], None]:
-    """End the run of a visitor who closes the page."""
-
-    def on_leave(request: gr.Request) -> None:
-        runs.stop(request.session_hash)
-
-    return on_leave
 
 
 def _safely(*, mcp: bool) -> dict[str, Any]:

@@ -47,6 +47,7 @@ def load_worked(engine: atlas.Atlas, example: LessonExample) -> Kept | None:
         seconds=story["seconds"],
         samples=samples,
         comparison=compared(engine, recipe, samples),
+        example=True,
     )
 
 
@@ -86,6 +87,7 @@ def load_forgotten(engine: atlas.Atlas, example: ForgetExample = FORGET) -> Unle
         *pictures_of(engine, wish),
         keep=story["keep"],
         seconds=story["seconds"],
+        example=True,
     )
 
 

@@ -76,6 +76,7 @@ class Unlearned:
     keep: float
     seconds: float = 0.0
     stopped: bool = False
+    example: bool = False  # whether it ships with the page
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Unlearned:
         return self  # nothing in it is ever written to
@@ -109,8 +110,7 @@ def forget(
     run = engine.negate(target.support, control.support, keep=wish.keep, seed=wish.seed)
     taught = Taught("look", left_out=(*target.left_out, *control.left_out))
     yield Unlearning(taught)
-    sign.heeded_by(run)
-    for step in run:
+    for step in sign.over(run):
         taught = after(taught, step)
         yield Unlearning(replace(taught, share=RUN_SHARE * taught.share, estimates=()))
         if step.seconds > most_seconds:

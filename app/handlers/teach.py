@@ -72,8 +72,7 @@ def follow(
     most_seconds: float,
 ) -> Iterator[Taught]:
     """States of a run, from where its pictures have been read to what is kept of it."""
-    sign.heeded_by(run)
-    for step in run:
+    for step in sign.over(run):
         taught = after(taught, step)
         if step.preview is not None:
             taught = replace(taught, preview=compared(engine, step.preview, taught.samples))

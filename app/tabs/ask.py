@@ -11,9 +11,9 @@ from typing import Any
 
 import gradio as gr
 
-import atlas_engine as atlas
 from app import alerts, api_text, cards, components, text
 from app.border import DEVICE, PRIVATE, QUICK, told
+from app.engines import Answering
 from app.examples import EXAMPLES
 from app.handlers.ask import Asked, answer_rows, ask
 from app.markup import note
@@ -26,7 +26,7 @@ Frame = tuple[Any, ...]  # one value for each of: alert, status, answers, stop
 GalleryItem = tuple[str, str | None]
 
 
-def ask_tab(engine: atlas.Atlas, runs: Runs, opening: Asked) -> None:
+def ask_tab(answering: Answering, runs: Runs, opening: Asked) -> None:
     """Lay out the tab inside the current Blocks; it shows `opening`, the first example, already answered."""
     components.html_area(note(text.ASK_LEAD), name="ask-lead")
     with gr.Row(elem_classes="at-columns"):
@@ -41,7 +41,7 @@ def ask_tab(engine: atlas.Atlas, runs: Runs, opening: Asked) -> None:
             status = components.html_area(cards.status_html(text.OPENING), name="status")
             answers = components.html_area(cards.answers_html(opening), name="answers")
     run: dict[str, Any] = {
-        "fn": _page_handler(engine, runs),
+        "fn": _page_handler(answering, runs),
         "inputs": [images, classes],
         "outputs": [alert, status, answers, stop],
         "show_progress": "minimal",
@@ -54,17 +54,17 @@ def ask_tab(engine: atlas.Atlas, runs: Runs, opening: Asked) -> None:
         start(**run)
     stop.click(stopping(runs), None, [stop], **QUICK)
     leaving(leave, runs, alert)
-    _client_endpoint(engine)
+    _client_endpoint(answering)
 
 
-def _page_handler(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]:
+def _page_handler(answering: Answering, runs: Runs) -> Callable[..., Iterator[Frame]]:
     def on_ask(
         request: gr.Request, images: list[GalleryItem] | None, class_text: str | None
     ) -> Iterator[Frame]:
         paths = [path for path, _ in images or []]
         try:
             with runs.sign(request.session_hash) as sign:
-                for asked in ask(engine, paths, class_text or "", sign=sign):
+                for asked in ask(answering(), paths, class_text or "", sign=sign):
                     yield _frame(asked)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
             yield _refused(told(error))
@@ -95,12 +95,12 @@ def _fill(event: gr.EventData) -> tuple[list[str], str]:
     return list(example.paths), example.class_text
 
 
-def _client_endpoint(engine: atlas.Atlas) -> None:
+def _client_endpoint(answering: Answering) -> None:
     """`/predict` for programs: files and class names in, plain rows out."""
 
     def predict(images: Sequence[str] | None, classes: str | None) -> dict[str, object]:
         try:
-            *_, last = ask(engine, list(images or []), classes or "")
+            *_, last = ask(answering(), list(images or []), classes or "")
         except Exception as error:
             raise gr.Error(told(error), print_exception=False) from None
         return answer_rows(last)

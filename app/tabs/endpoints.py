@@ -16,6 +16,7 @@ import gradio as gr
 import atlas_engine as atlas
 from app import api_text, roll_text, text
 from app.border import DEVICE, told
+from app.engines import Answering
 from app.handlers.ask import split_classes
 from app.handlers.choices import METHODS, OBJECTIVES, Choices, RollChoices
 from app.handlers.lesson import Lesson, Sample, Shown, unpack
@@ -27,7 +28,7 @@ from app.state import Kept, Runs
 __all__ = ["endpoints", "progress"]
 
 
-def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
+def endpoints(answering: Answering, runs: Runs) -> None:
     """Make them inside the current Blocks."""
 
     def adapt(  # noqa: PLR0917 - an endpoint, which Gradio calls
@@ -40,6 +41,7 @@ def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
     ) -> Iterator[tuple[dict[str, Any], str | None]]:
         with TemporaryDirectory() as folder, runs.sign(request.session_hash) as sign:
             try:
+                engine = answering()
                 rows = unpack(archive, Path(folder))
                 lesson = Lesson(rows, tuple(Sample(path) for path in samples or []))
                 chosen = Choices(method, int(steps), seed=int(seed))
@@ -53,6 +55,7 @@ def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
     ) -> Iterator[tuple[dict[str, Any], str | None]]:
         with TemporaryDirectory() as folder, runs.sign(request.session_hash) as sign:
             try:
+                engine = answering()
                 roll = Roll(tuple(Sample(path) for path in photos or []), split_classes(classes or ""))
                 chosen = RollChoices(objective, int(seed))
                 states = adapt_roll(engine, roll, chosen, sign=sign)
@@ -65,7 +68,7 @@ def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
 
     def compare(samples: Sequence[str] | None, recipe: str) -> dict[str, Any]:
         try:
-            kept, left_out = load_recipe(engine, recipe, [Sample(path) for path in samples or []])
+            kept, left_out = load_recipe(answering(), recipe, [Sample(path) for path in samples or []])
         except Exception as error:
             raise gr.Error(told(error), print_exception=False) from None
         return {"rows": _rows(kept.comparison, kept.samples), "left_out": list(left_out)}
@@ -100,7 +103,7 @@ def endpoints(engine: atlas.Atlas, runs: Runs) -> None:
         api_description=roll_text.API_ADAPT,
         **DEVICE,
     )
-    do_stop.click(stop, None, ended, api_name="stop", api_description=api_text.STOP)
+    do_stop.click(stop, None, ended, api_name="stop", api_description=api_text.STOP, queue=False)
     do_compare.click(
         compare, [samples, given], rows, api_name="compare", api_description=api_text.COMPARE, **DEVICE
     )

@@ -15,14 +15,15 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import alerts, components, forget_cards, forget_text, inside_cards, run_cards, text
-from app.border import DEVICE, PRIVATE, QUICK, told
+from app.border import DEVICE, PRIVATE, QUICK, kindly, told
+from app.engines import Answering
 from app.examples import FORGET
 from app.handlers.forget import STRENGTHS, Unlearned, Unlearning, Wish, forget, look, rows_of, shell_line
 from app.handlers.lesson import Row
 from app.handlers.takeaway import origin_of, save_recipe
-from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Runs
+from app.tabs.holding import Holding, hold, holding
 from app.tabs.rows import GalleryItems
 from app.tabs.samples import samples_from_zip, samples_of
 from app.tabs.stopping import leaving, stopping
@@ -32,7 +33,7 @@ __all__ = ["ForgetSide", "forget_tab"]
 
 PERCENT = 100
 FULL = PERCENT * STRENGTHS[-1]
-Frame = list[Any]  # one value for each of: alert, run, kept, slider, numbers, pictures, stop
+Frame = list[Any]  # one value for each of: alert, run, what is held, slider, numbers, pictures, stop
 
 
 @dataclass(frozen=True)
@@ -50,26 +51,26 @@ class _Form:
 class ForgetSide:
     """The right side: what came of it, and the visitor's own result behind it."""
 
-    kept: gr.State
-    outputs: list[Any]  # run, kept, slider, numbers, pictures
+    held: Holding[Unlearned]
+    outputs: list[Any]  # run, what is held, slider, numbers, pictures
     taken: list[Any]  # the recipe's file and its line
-    take: Callable[[Unlearned | None], Iterator[Frame]]  # values for them
+    take: Callable[[Unlearned | None, str], Frame]  # values for them
 
     @property
     def empty(self) -> Frame:
         """The values for `outputs` without a result."""
-        return [_headline(None), None, *_slid(None)]
+        return [_headline(None), *holding(None), *_slid(None)]
 
     def then_panels(self, event: Any) -> None:  # noqa: ANN401 - Gradio's dependency
         """Show what can be taken away after an event that may have brought a result."""
-        event.then(self.take, [self.kept], self.taken, show_progress="hidden", **PRIVATE)
+        event.then(self.take, self.held.parts, self.taken, **QUICK)
 
 
-def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
+def forget_tab(answering: Answering, runs: Runs, *, bundled: bool) -> ForgetSide:
     """Lay out the tab inside the current Blocks; it opens on the worked example."""
-    own = engine.backbone.name if bundled else None
-    opening = load_forgotten(engine)
-    kept = gr.State(opening, time_to_live=LIMITS.keep_seconds)
+    own = answering().backbone.name if bundled else None
+    opening = load_forgotten(answering())
+    held = hold(opening, name="forget-shows", expired=forget_text.EXPIRED)
     components.html_area(note(forget_text.LEAD), name="forget-lead")
     with gr.Row(elem_classes="at-columns"):
         with gr.Column(scale=4, min_width=320):
@@ -78,8 +79,7 @@ def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
         with gr.Column(scale=7, min_width=320):
             stop = components.stop_button(name="forget-stop")
             leave = components.leave_button(name="forget-leave")
-            remark = forget_text.EXAMPLE_NOTE
-            run = components.html_area(_headline(opening, remark=remark), name="forget-run")
+            run = components.html_area(_headline(opening), name="forget-run")
             slider = gr.Slider(
                 0,
                 FULL,
@@ -96,10 +96,11 @@ def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
                 forget_text.RECIPE_DOWNLOAD, size="sm", visible=False, elem_id="forget-recipe"
             )
             lines = components.html_area(name="forget-lines")
-    side = ForgetSide(kept, [run, kept, slider, numbers, pictures], [recipe, lines], _taking(engine, own))
+    outputs = [run, *held.parts, slider, numbers, pictures]
+    side = ForgetSide(held, outputs, [recipe, lines], _taking(answering, held, recipe, own))
     begun = form.start.click(
-        _forgetting(engine, runs),
-        [kept, form.target, form.control, *form.settings],
+        _forgetting(answering, runs, held),
+        [*held.parts, form.target, form.control, *form.settings],
         [form.alert, *side.outputs, stop],
         show_progress="minimal",
         show_progress_on=run,
@@ -109,10 +110,20 @@ def forget_tab(engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ForgetSide:
     side.then_panels(begun)
     leaving(leave, runs, form.alert)
     stop.click(stopping(runs), None, [stop], **QUICK)
-    slider.change(_numbers, [kept, slider], numbers, **QUICK)
+
+    @kindly
+    def on_strength(kept: Unlearned | None, shows: str, strength: float) -> str:
+        return _numbers(held.shown(kept, shows), strength)
+
+    @kindly
+    def on_slide(kept: Unlearned | None, shows: str, strength: float) -> str:
+        result = held.shown(kept, shows)
+        return "" if result is None else forget_cards.seen_html(look(answering(), result, strength / PERCENT))
+
+    slider.change(on_strength, [*held.parts, slider], numbers, **QUICK)
     slider.change(
-        lambda kept, strength: _pictures(engine, kept, strength),
-        [kept, slider],
+        on_slide,
+        [*held.parts, slider],
         pictures,
         trigger_mode="always_last",
         show_progress="minimal",
@@ -145,7 +156,7 @@ def _form() -> _Form:
     start = components.start_button(forget_text.START, name="forget-start")
     alert = components.html_area(name="forget-alert")
     for archive, pictures in ((target_zip, target), (control_zip, control)):
-        archive.upload(samples_from_zip, [archive], [alert, pictures], **PRIVATE)
+        archive.upload(samples_from_zip(pictures), [archive], [alert, pictures], queue=False, **PRIVATE)
     return _Form(target, control, [keep, seed], alert, start)
 
 
@@ -157,23 +168,25 @@ def _side(title: str, label: str, rows: tuple[Row, ...], *, name: str) -> tuple[
     return pictures, archive
 
 
-def _forgetting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]:
+def _forgetting(answering: Answering, runs: Runs, held: Holding[Unlearned]) -> Callable[..., Iterator[Frame]]:
     def on_forget(  # noqa: PLR0917 - an event, which Gradio calls
         request: gr.Request,
         kept: Unlearned | None,
+        shows: str,
         target: GalleryItems,
         control: GalleryItems,
         keep: float,
         seed: float | None,
     ) -> Iterator[Frame]:
         try:
+            engine = answering()
             sides = rows_of(samples_of(target)), rows_of(samples_of(control))
             wish = Wish.of(*sides, keep=float(keep) / PERCENT, seed=int(seed or 0))
             with runs.sign(request.session_hash) as sign:
                 for state in forget(engine, wish, sign=sign):
                     yield _frame(state)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield _refused(told(error), kept)
+            yield _refused(told(error), held, kept, shows)
 
     return on_forget
 
@@ -183,15 +196,20 @@ def _frame(state: Unlearning) -> Frame:
     if state.kept is None:
         first = state.taught.phase == "read" and state.taught.index == 0
         former = [gr.update(visible=False), "", ""] if first else [gr.skip()] * 3  # of what was there before
-        progress = run_cards.progress_html(state.taught)
-        return [alert, progress, gr.skip(), *former, gr.update(visible=True)]
-    return [alert, _headline(state.kept), state.kept, *_slid(state.kept), gr.update(visible=False)]
+        progress, same = run_cards.progress_html(state.taught), [gr.skip()] * len(holding(None))
+        return [alert, progress, *same, *former, gr.update(visible=True)]
+    return [alert, _headline(state.kept), *holding(state.kept), *_slid(state.kept), gr.update(visible=False)]
 
 
-def _refused(message: str, kept: Unlearned | None) -> Frame:
-    """The sentence; the result that was there stays."""
-    hidden = gr.update(visible=False)
-    return [alerts.alert_html(message), _headline(kept), gr.skip(), *_slid(kept), hidden]
+def _refused(message: str, held: Holding[Unlearned], kept: Unlearned | None, shows: str) -> Frame:
+    """The sentence; the result that was there stays, unless it has expired."""
+    same, hidden = [gr.skip()] * len(held.parts), gr.update(visible=False)
+    try:
+        result = held.shown(kept, shows)
+        headline = _headline(result)
+    except atlas.AtlasError as expired:
+        result, headline = None, _waiting(str(expired))
+    return [alerts.alert_html(message), headline, *same, *_slid(result), hidden]
 
 
 def _slid(kept: Unlearned | None) -> Frame:
@@ -199,11 +217,14 @@ def _slid(kept: Unlearned | None) -> Frame:
     return [gr.update(value=FULL, visible=kept is not None), _numbers(kept, FULL), _unseen(kept)]
 
 
-def _headline(kept: Unlearned | None, *, remark: str = "") -> str:
+def _headline(kept: Unlearned | None) -> str:
     if kept is None:
-        waiting = heading(text.RESULT_HEADING) + note(forget_text.WAITING)
-        return f"<section class='at-run'>{waiting}</section>"
-    return forget_cards.verdict_html(kept, remark=remark)
+        return _waiting(forget_text.WAITING)
+    return forget_cards.verdict_html(kept, remark=forget_text.EXAMPLE_NOTE if kept.example else "")
+
+
+def _waiting(words: str) -> str:
+    return f"<section class='at-run'>{heading(text.RESULT_HEADING)}{note(words)}</section>"
 
 
 def _numbers(kept: Unlearned | None, strength: float) -> str:
@@ -214,27 +235,26 @@ def _unseen(kept: Unlearned | None) -> str:
     return "" if kept is None else note(forget_text.SEE_PICTURES)
 
 
-def _pictures(engine: atlas.Atlas, kept: Unlearned | None, strength: float) -> str:
-    if kept is None:
-        return ""
-    try:
-        return forget_cards.seen_html(look(engine, kept, strength / PERCENT))
-    except Exception as error:
-        return alerts.alert_html(told(error))
+def _taking(
+    answering: Answering, held: Holding[Unlearned], recipe: gr.DownloadButton, own: str | None
+) -> Callable[[Unlearned | None, str], Frame]:
+    """The recipe's file and the line that makes it."""
 
-
-def _taking(engine: atlas.Atlas, own: str | None) -> Callable[[Unlearned | None], Iterator[Frame]]:
-    """The recipe's file and the line that makes it; Gradio keeps a copy, so ours goes when it has it."""
-
-    def to_take(kept: Unlearned | None) -> Iterator[Frame]:
-        with TemporaryDirectory() as folder:
-            if kept is None:
-                yield [gr.update(visible=False), ""]
-            else:
-                path = save_recipe(kept.recipe, Path(folder))
-                line = shell_line(kept, Path(path).name, origin=origin_of(engine, bundled=own))
-                shown = inside_cards.code_html(forget_text.SHELL_HEADING, line)
-                yield [gr.update(value=path, visible=True), shown]
+    def to_take(kept: Unlearned | None, shows: str) -> Frame:
+        hidden = gr.update(visible=False)
+        try:
+            result = held.shown(kept, shows)
+            if result is None:
+                return [hidden, ""]
+            with TemporaryDirectory() as folder:
+                path = components.handed_over(recipe, save_recipe(result.recipe, Path(folder)))
+            line = shell_line(result, Path(path).name, origin=origin_of(answering(), bundled=own))
+            return [
+                gr.update(value=path, visible=True),
+                inside_cards.code_html(forget_text.SHELL_HEADING, line),
+            ]
+        except Exception as error:
+            return [hidden, alerts.alert_html(told(error))]
 
     return to_take
 

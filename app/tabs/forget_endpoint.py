@@ -12,6 +12,7 @@ import gradio as gr
 import atlas_engine as atlas
 from app import api_text, forget_text, text
 from app.border import DEVICE, told
+from app.engines import Answering
 from app.handlers.forget import Unlearned, Wish, forget
 from app.handlers.lesson import unpack
 from app.handlers.takeaway import save_recipe
@@ -21,7 +22,7 @@ from app.tabs.endpoints import progress
 __all__ = ["forget_endpoint"]
 
 
-def forget_endpoint(engine: atlas.Atlas, runs: Runs) -> None:
+def forget_endpoint(answering: Answering, runs: Runs) -> None:
     """Make it inside the current Blocks."""
 
     def forget_classes(
@@ -29,7 +30,7 @@ def forget_endpoint(engine: atlas.Atlas, runs: Runs) -> None:
     ) -> Iterator[tuple[dict[str, Any], str | None]]:
         with TemporaryDirectory() as folder, runs.sign(request.session_hash) as sign:
             try:
-                sides = []
+                engine, sides = answering(), []
                 for name, archive in (("target", target), ("control", control)):
                     (Path(folder) / name).mkdir()
                     sides.append(unpack(archive, Path(folder) / name))

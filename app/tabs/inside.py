@@ -9,12 +9,14 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import alerts, compare_cards, components, donor_text, inside_cards, inside_text, text
-from app.border import DEVICE, PRIVATE, QUICK, told
+from app import compare_cards, components, donor_text, inside_cards, inside_text, text
+from app.border import DEVICE, PRIVATE, QUICK, kindly
+from app.engines import Answering
 from app.handlers.inside import MAPS, MOST, Inside, alike, donors_of, heat, look_inside, turned
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept
+from app.tabs.holding import Holding
 
 __all__ = ["InsidePanel", "inside_panel"]
 
@@ -24,19 +26,19 @@ ANY = ""  # of layers or donors: none is chosen
 
 @dataclass(frozen=True)
 class InsidePanel:
-    """What is shown anew for every result: `show` gives the values of `outputs`."""
+    """What is shown anew for every result: `show` gives the values of `outputs`; `refuse`, with an alert."""
 
     outputs: list[Any]
-    show: Callable[[Kept | None], list[Any]]
+    show: Callable[[atlas.Atlas, Kept | None], list[Any]]
+    refuse: Callable[[str], list[Any]]
 
 
-def inside_panel(
-    engine: atlas.Atlas, kept: gr.State, opening: Kept | None, *, prefix: str = ""
-) -> InsidePanel:
-    """Lay out the panel and wire it; `opening` is the result that the page opens on.
+def inside_panel(answering: Answering, held: Holding[Kept], *, prefix: str = "") -> InsidePanel:
+    """Lay out the panel and wire it.
 
     `prefix` begins the names of its parts, for a second panel on the page.
     """
+    engine, opening = answering(), held.opening
     inside = _looked(engine, opening)
     lead = components.html_area(note(_lead(inside)), name=f"{prefix}inside-lead")
     with gr.Column(visible=_moves(inside), elem_classes="at-plain") as playground:
@@ -91,11 +93,25 @@ def inside_panel(
         now = components.html_area(name=f"{prefix}turned")
     with gr.Accordion(inside_text.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
         whole = components.html_area(name=f"{prefix}bank-donors")
-    bank.expand(lambda: _bank(engine), None, whole, show_progress="minimal", **PRIVATE, **DEVICE)
+
+    @kindly
+    def on_bank() -> str:
+        engine = answering()
+        return inside_cards.bank_html(donors_of(engine), alike(engine))
+
+    @kindly
+    def on_map(kept: Kept | None, seen: str, *how: Any) -> str:  # noqa: ANN401 - what Gradio hands over
+        return _map(answering(), held.shown(kept, seen), *how)
+
+    @kindly
+    def on_turn(kept: Kept | None, seen: str, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
+        return _turn(answering(), held.shown(kept, seen), *values)
+
+    bank.expand(on_bank, None, whole, show_progress="minimal", **PRIVATE, **DEVICE)
     gr.on(
         [shows.change, by.change, kind.change],
-        lambda kept, *how: _map(engine, kept, *how),
-        [kept, shows, by, kind],
+        on_map,
+        [*held.parts, shows, by, kind],
         picture,
         **QUICK,
     )
@@ -103,8 +119,8 @@ def inside_panel(
     untouched = [*[AS_LEARNED] * len(sliders), ANY, AS_LEARNED, ANY, AS_LEARNED]
     gr.on(
         [one.change for one in knobs],
-        lambda kept, *values: _turn(engine, kept, *values),
-        [kept, *knobs],
+        on_turn,
+        [*held.parts, *knobs],
         now,
         trigger_mode="always_last",
         show_progress="minimal",
@@ -113,23 +129,30 @@ def inside_panel(
     )
     back.click(lambda: untouched, None, knobs, **QUICK)
 
-    def show(result: Kept | None) -> list[Any]:
+    def show(engine: atlas.Atlas, result: Kept | None) -> list[Any]:
         seen = _looked(engine, result)
-        return [
-            note(_lead(seen)),
-            gr.update(visible=_moves(seen)),
-            gr.update(choices=_kinds(seen), value=""),
-            _map(engine, result),
-            _donors(seen),
-            *(gr.update(**_knob(seen, place), value=AS_LEARNED) for place in range(LIMITS.turned)),
-            gr.update(choices=_others(seen), value=ANY),
-            AS_LEARNED,
-            gr.update(choices=_layers(seen), value=ANY),
-            AS_LEARNED,
-            "",
-        ]
+        return _values(note(_lead(seen)), seen, _map(engine, result))
 
-    return InsidePanel([lead, playground, kind, picture, donors, *knobs, now], show)
+    def refuse(said: str) -> list[Any]:
+        return _values(said, None, "")
+
+    return InsidePanel([lead, playground, kind, picture, donors, *knobs, now], show, refuse)
+
+
+def _values(lead: str, seen: Inside | None, picture: str) -> list[Any]:
+    return [
+        lead,
+        gr.update(visible=_moves(seen)),
+        gr.update(choices=_kinds(seen), value=""),
+        picture,
+        _donors(seen),
+        *(gr.update(**_knob(seen, place), value=AS_LEARNED) for place in range(LIMITS.turned)),
+        gr.update(choices=_others(seen), value=ANY),
+        AS_LEARNED,
+        gr.update(choices=_layers(seen), value=ANY),
+        AS_LEARNED,
+        "",
+    ]
 
 
 def _looked(engine: atlas.Atlas, kept: Kept | None) -> Inside | None:
@@ -158,33 +181,23 @@ def _donors(inside: Inside | None) -> str:
     return inside_cards.donors_html(inside.donors) if inside is not None and inside.moves else ""
 
 
-def _bank(engine: atlas.Atlas) -> str:
-    try:
-        return inside_cards.bank_html(donors_of(engine), alike(engine))
-    except Exception as error:
-        return alerts.alert_html(told(error))
-
-
 def _turn(engine: atlas.Atlas, kept: Kept | None, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
     """The samples as learned and now, while anything is turned."""
     *factors, other, other_strength, layer, strength = values
     if kept is None:
         return ""
-    try:
-        donors = look_inside(engine, kept.recipe).donors
-        tasks = {
-            donor.name: float(factor)
-            for donor, factor in zip(donors, factors, strict=False)
-            if factor != AS_LEARNED
-        }
-        if other not in (None, ANY) and other_strength != AS_LEARNED:
-            tasks[other] = float(other_strength)
-        layers = {int(layer): float(strength)} if layer not in (None, ANY) else {}
-        if not tasks and all(factor == AS_LEARNED for factor in layers.values()):
-            return ""
-        comparison = turned(engine, kept, tasks=tasks, layers=layers)
-    except Exception as error:
-        return alerts.alert_html(told(error))
+    donors = look_inside(engine, kept.recipe).donors
+    tasks = {
+        donor.name: float(factor)
+        for donor, factor in zip(donors, factors, strict=False)
+        if factor != AS_LEARNED
+    }
+    if other not in (None, ANY) and other_strength != AS_LEARNED:
+        tasks[other] = float(other_strength)
+    layers = {int(layer): float(strength)} if layer not in (None, ANY) else {}
+    if not tasks and all(factor == AS_LEARNED for factor in layers.values()):
+        return ""
+    comparison = turned(engine, kept, tasks=tasks, layers=layers)
     if comparison is None:
         return note(inside_text.NO_SAMPLES_TO_TURN)
     return compare_cards.pairs_html(comparison, kept.samples, names=(text.ADAPTED, text.NOW), top=2)

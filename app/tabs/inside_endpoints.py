@@ -16,6 +16,7 @@ import atlas_engine as atlas
 from app import api_text
 from app.border import DEVICE, told
 from app.donor_text import donor_data
+from app.engines import Answering
 from app.handlers.inside import heat, look_inside, strengths, turned
 from app.handlers.lesson import Sample
 from app.handlers.takeaway import load_recipe, save_weights
@@ -23,11 +24,12 @@ from app.handlers.takeaway import load_recipe, save_weights
 __all__ = ["inside_endpoints"]
 
 
-def inside_endpoints(engine: atlas.Atlas) -> None:
+def inside_endpoints(answering: Answering) -> None:
     """Make them inside the current Blocks."""
 
     def inside(recipe: str) -> dict[str, Any]:
         try:
+            engine = answering()
             kept, _ = load_recipe(engine, recipe, [])
             seen, grid = look_inside(engine, kept.recipe), heat(engine, kept.recipe)
         except Exception as error:
@@ -52,6 +54,7 @@ def inside_endpoints(engine: atlas.Atlas) -> None:
         layers: Mapping[str, float] | None,
     ) -> dict[str, Any]:
         try:
+            engine = answering()
             kept, left_out = load_recipe(engine, recipe, [Sample(path) for path in samples or []])
             now = turned(engine, kept, **strengths(engine, kept.recipe, tasks=tasks, layers=layers))
         except Exception as error:
@@ -61,6 +64,7 @@ def inside_endpoints(engine: atlas.Atlas) -> None:
     def weights(recipe: str) -> Iterator[str]:
         with TemporaryDirectory() as folder:
             try:
+                engine = answering()
                 kept, _ = load_recipe(engine, recipe, [])
                 yield save_weights(engine, kept.recipe, Path(folder))
             except Exception as error:

@@ -14,7 +14,7 @@ import gradio as gr
 import atlas_engine as atlas
 from app import alerts, components
 from app import model_text as text
-from app.border import DEVICE, PRIVATE, QUICK, told, visitor
+from app.border import PRIVATE, QUICK, told, visitor
 from app.engines import Engines
 from app.handlers.forget import Unlearned
 from app.handlers.models import ModelFacts, as_row, choose, facts_of, offered
@@ -22,6 +22,7 @@ from app.markup import heading, note
 from app.state import Kept, Runs
 from app.tabs.forget import ForgetSide
 from app.tabs.result import ResultSide
+from app.tabs.stopping import departing
 
 __all__ = ["models_tab"]
 
@@ -70,10 +71,10 @@ def models_tab(page: gr.Blocks, engines: Engines, *, sides: Sequence[Side] = (),
     )
     stop.click(_stopping(runs), None, [status, stop], **QUICK)
     for side in sides:
-        renewed = _renewing(engines, side.empty)
-        side.then_panels(chosen.then(renewed, [side.kept], side.outputs, **PRIVATE, **DEVICE))
-    page.unload(_leaving(engines))
-    _endpoints(engines)
+        renewed = _renewing(engines, side)
+        side.then_panels(chosen.then(renewed, side.held.parts, side.outputs, **QUICK))
+    departing(page, runs)
+    _endpoints(engines, runs)
 
 
 def _choosing(engines: Engines, runs: Runs) -> Callable[[gr.Request, str | None], Iterator[Frame]]:
@@ -101,10 +102,14 @@ def _stopping(runs: Runs) -> Callable[[gr.Request], tuple[str, Any]]:
     return on_stop
 
 
-def _renewing(engines: Engines, empty: Frame) -> Callable[[Kept | Unlearned | None], Frame]:
-    def on_model(kept: Kept | Unlearned | None) -> Frame:
+def _renewing(engines: Engines, side: Side) -> Callable[[Any, str], Frame]:
+    def on_model(kept: Any, shows: str) -> Frame:  # noqa: ANN401 - what this side holds
         """What was learned with another model goes, since this one cannot use it."""
-        return [gr.skip()] * len(empty) if kept is None or _fits(kept, engines) else empty
+        try:
+            result = side.held.shown(kept, shows)
+        except atlas.AtlasError:  # it has expired
+            return side.empty
+        return [gr.skip()] * len(side.empty) if result is None or _fits(result, engines) else side.empty
 
     return on_model
 
@@ -116,13 +121,6 @@ def _fits(kept: Kept | Unlearned, engines: Engines) -> bool:
     except atlas.AtlasError:
         return False
     return True
-
-
-def _leaving(engines: Engines) -> Callable[[gr.Request], None]:
-    def on_leave(request: gr.Request) -> None:
-        engines.forget(request.session_hash)
-
-    return on_leave
 
 
 def _facts(engines: Engines, session: str | None) -> ModelFacts:
@@ -150,7 +148,7 @@ def _status(doing: str, share: float | None) -> str:
     return f"<div class='at-run'>{told_now}{bar}</div>"
 
 
-def _endpoints(engines: Engines) -> None:
+def _endpoints(engines: Engines, runs: Runs) -> None:
     """`/models` and `/choose` for programs; a choice holds for the client that makes it."""
 
     def models() -> dict[str, Any]:
@@ -161,8 +159,10 @@ def _endpoints(engines: Engines) -> None:
         try:
             if dict(request.headers).get("x-gradio-user") == "mcp":
                 raise atlas.AtlasError(text.SHARED)
-            for _ in choose(engines, session, model):
-                pass
+            with runs.sign(session) as sign:
+                *_, last = choose(engines, session, model, sign=sign)
+            if last.doing == text.STOPPED:
+                raise atlas.AtlasError(text.STOPPED)
             return as_row(_facts(engines, session))
         except Exception as error:
             raise gr.Error(told(error), print_exception=False) from None

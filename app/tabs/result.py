@@ -6,22 +6,22 @@ Stop button, in that order. Knows nothing of torch, nor of what the visitor give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import gradio as gr
 
 import atlas_engine as atlas
 from app import alerts, compare_cards, components, run_cards, text
-from app.border import PRIVATE, told
+from app.border import QUICK, told
+from app.engines import Answering
 from app.handlers.takeaway import load_recipe
 from app.handlers.teach import Taught
-from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept
+from app.tabs.holding import Holding, hold, holding
 from app.tabs.inside import InsidePanel, inside_panel
 from app.tabs.rows import GalleryItems
 from app.tabs.samples import samples_of
@@ -45,7 +45,8 @@ Frame = list[Any]
 class ResultSide:
     """Its components, and the visitor's own result behind them."""
 
-    kept: gr.State
+    held: Holding[Kept]
+    answering: Answering
     run: gr.HTML
     stop: gr.Button
     leave: gr.Button
@@ -57,26 +58,29 @@ class ResultSide:
     @property
     def outputs(self) -> list[Any]:
         """What a frame gives values for, between those for the alert and for the Stop button."""
-        return [self.run, self.tabs, self.compare, self.kept]
+        return [self.run, self.tabs, self.compare, *self.held.parts]
 
     @property
     def empty(self) -> Frame:
         """The values for `outputs` without a result."""
-        return shown(None)[1:5]
+        return shown(None)[1:-1]
 
     def then_panels(self, event: Any) -> None:  # noqa: ANN401 - Gradio's dependency
         """Show the other panels after an event that may have brought a result."""
         outputs = [*self.inside.outputs, *self.take.outputs]
-        event.then(self._panels, [self.kept], outputs, show_progress="hidden", **PRIVATE)
+        event.then(self._panels, self.held.parts, outputs, **QUICK)
 
-    def _panels(self, kept: Kept | None) -> Iterator[Frame]:
-        """Gradio keeps a copy of the recipe's file, so ours goes when it has it."""
-        with TemporaryDirectory() as folder:
-            yield [*self.inside.show(kept), *self.take.show(kept, Path(folder))]
+    def _panels(self, kept: Kept | None, shows: str) -> Frame:
+        try:
+            result, engine = self.held.shown(kept, shows), self.answering()
+            return [*self.inside.show(engine, result), *self.take.show(engine, result)]
+        except Exception as error:  # the border: a visitor gets a sentence, whatever happened
+            alert = alerts.alert_html(told(error))
+            return [*self.inside.refuse(alert), *self.take.refuse(alert)]
 
 
 def result_side(
-    engine: atlas.Atlas,
+    answering: Answering,
     opening: Kept | None = None,
     *,
     bundled: bool,
@@ -87,19 +91,19 @@ def result_side(
 
     `prefix` begins the names of its parts, for a second one on the page.
     """
-    kept = gr.State(opening, time_to_live=LIMITS.keep_seconds)
+    held = hold(opening, name=f"{prefix}shows", expired=text.EXPIRED)
     with gr.Column(scale=7, min_width=320, elem_id=f"{prefix}result"):
         stop = components.stop_button(name=f"{prefix}stop-adapting")
         leave = components.leave_button(name=f"{prefix}leave")
-        run = components.html_area(_headline(opening, example=True), name=f"{prefix}run")
+        run = components.html_area(_headline(opening), name=f"{prefix}run")
         with gr.Tabs(selected=COMPARE) as tabs:
             with gr.Tab(text.TAB_COMPARE, id=COMPARE):
                 compare = components.html_area(_compared(opening), name=f"{prefix}compare")
             with gr.Tab(text.TAB_INSIDE, id="inside"):
-                inside = inside_panel(engine, kept, opening, prefix=prefix)
+                inside = inside_panel(answering, held, prefix=prefix)
             with gr.Tab(text.TAB_TAKE, id="take"):
-                take = take_panel(engine, kept, opening, bundled=bundled, file=file, prefix=prefix)
-    return ResultSide(kept, run, stop, leave, tabs, compare, inside, take)
+                take = take_panel(answering, held, bundled=bundled, file=file, prefix=prefix)
+    return ResultSide(held, answering, run, stop, leave, tabs, compare, inside, take)
 
 
 def frame(taught: Taught) -> Frame:
@@ -112,40 +116,50 @@ def frame(taught: Taught) -> Frame:
         compare = compare_cards.compare_html(taught.preview, taught.samples, remark=text.PREVIEW_NOTE)
     tabs = gr.Tabs(selected=COMPARE) if first else gr.skip()
     alert = alerts.left_out_html(taught.left_out)
-    return [alert, run_cards.progress_html(taught), tabs, compare, gr.skip(), gr.update(visible=True)]
+    same = [gr.skip()] * len(holding(None))
+    return [alert, run_cards.progress_html(taught), tabs, compare, *same, gr.update(visible=True)]
 
 
-def shown(kept: Kept | None, *, left_out: Sequence[str] = (), example: bool = False) -> Frame:
+def shown(kept: Kept | None, *, left_out: Sequence[str] = ()) -> Frame:
     """A result, which is the visitor's from now on."""
     alert, hidden = alerts.left_out_html(left_out), gr.update(visible=False)
-    return [alert, _headline(kept, example=example), gr.skip(), _compared(kept), kept, hidden]
+    return [alert, _headline(kept), gr.skip(), _compared(kept), *holding(kept), hidden]
 
 
-def refused(message: str, kept: Kept | None) -> Frame:
-    """The sentence; the result that was there stays."""
-    hidden = gr.update(visible=False)
-    return [alerts.alert_html(message), _headline(kept), gr.skip(), _compared(kept), gr.skip(), hidden]
+def refused(message: str, held: Holding[Kept], kept: Kept | None, shows: str) -> Frame:
+    """The sentence; the result that was there stays, unless it has expired."""
+    same, hidden = [gr.skip()] * len(held.parts), gr.update(visible=False)
+    try:
+        result = held.shown(kept, shows)
+        there = [_headline(result), gr.skip(), _compared(result)]
+    except atlas.AtlasError as expired:
+        there = [_waiting(str(expired)), gr.skip(), ""]
+    return [alerts.alert_html(message), *there, *same, hidden]
 
 
 def bringing(
-    engine: atlas.Atlas, *, most: int | None = None
-) -> Callable[[str, Kept | None, GalleryItems], Frame]:
+    answering: Answering, held: Holding[Kept], *, most: int | None = None
+) -> Callable[[str, Kept | None, str, GalleryItems], Frame]:
     """A recipe that is brought along, tried on the pictures at hand, or on so many of them."""
 
-    def on_bring(path: str, kept: Kept | None, items: GalleryItems) -> Frame:
+    def on_bring(path: str, kept: Kept | None, shows: str, items: GalleryItems) -> Frame:
         try:
-            brought, left_out = load_recipe(engine, path, samples_of(items)[:most])
+            brought, left_out = load_recipe(answering(), path, samples_of(items)[:most])
         except Exception as error:
-            return refused(told(error), kept)
+            return refused(told(error), held, kept, shows)
         return shown(brought, left_out=left_out)
 
     return on_bring
 
 
-def _headline(kept: Kept | None, *, example: bool = False) -> str:
+def _headline(kept: Kept | None) -> str:
     if kept is None:
-        return f"<section class='at-run'>{heading(text.RESULT_HEADING)}{note(text.WAITING)}</section>"
-    return run_cards.verdict_html(kept, remark=text.EXAMPLE_NOTE if example else "")
+        return _waiting(text.WAITING)
+    return run_cards.verdict_html(kept, remark=text.EXAMPLE_NOTE if kept.example else "")
+
+
+def _waiting(words: str) -> str:
+    return f"<section class='at-run'>{heading(text.RESULT_HEADING)}{note(words)}</section>"
 
 
 def _compared(kept: Kept | None) -> str:

@@ -6,7 +6,7 @@ use are always the first ones: removing one moves the rest up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -90,7 +90,7 @@ def class_rows(rows: Sequence[Row], alert: gr.HTML) -> tuple[ClassRows, gr.Uploa
     add.click(_add, [made.count], [made.count, *made.groups], **QUICK)
     for place, remove in enumerate(made.removes):
         remove.click(partial(_remove, place), [made.count, *made.inputs], made.outputs, **QUICK)
-    archive.upload(_from_zip, [archive], [alert, *made.outputs], **PRIVATE)
+    archive.upload(_filling(made.pictures[0]), [archive], [alert, *made.outputs], queue=False, **PRIVATE)
     changes = [*(one.change for one in made.pictures), *(one.blur for one in made.names)]
     gr.on(changes, _count, made.inputs, summary, trigger_mode="always_last", **QUICK)
     return made, archive
@@ -135,12 +135,18 @@ def _summary(rows: Sequence[Row]) -> str:
     return text.lesson_summary(counts) if counts else text.ZIP_HELP
 
 
-def _from_zip(archive: str) -> Iterator[list[Any]]:
-    """Fill the rows from a zip. Gradio keeps copies of the pictures, so ours go when it has them."""
-    with TemporaryDirectory() as folder:
+def _filling(gallery: gr.Gallery) -> Callable[[str], list[Any]]:
+    """Fill the rows from a zip; the drop zones share one folder of Gradio's for their pictures."""
+
+    def on_zip(archive: str) -> list[Any]:
         try:
-            rows = unpack(archive, Path(folder))
+            with TemporaryDirectory() as folder:
+                rows = [
+                    Row(row.name, tuple(components.handed_over(gallery, path) for path in row.paths))
+                    for row in unpack(archive, Path(folder))
+                ]
         except Exception as error:
-            yield [alerts.alert_html(told(error)), *[gr.skip()] * VALUES]
-        else:
-            yield [alerts.NOTHING, *ClassRows.fill(rows)]
+            return [alerts.alert_html(told(error)), *[gr.skip()] * VALUES]
+        return [alerts.NOTHING, *ClassRows.fill(rows)]
+
+    return on_zip

@@ -5,14 +5,15 @@ Knows nothing of what is done with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import gradio as gr
 
-from app import alerts
+from app import alerts, components
 from app.border import told
 from app.handlers.lesson import Sample, unpack, unpack_photos
 from app.tabs.rows import GalleryItems
@@ -30,14 +31,14 @@ def in_gallery(samples: Sequence[Sample]) -> list[tuple[str, str | None]]:
     return [(sample.path, sample.truth) for sample in samples]
 
 
-def samples_from_zip(archive: str) -> Iterator[list[Any]]:
+def samples_from_zip(gallery: gr.Gallery) -> Callable[[str], list[Any]]:
     """An alert, and the pictures of a zip with one folder per class, for a drop zone."""
-    yield from _unpacked(archive, _by_class)
+    return _filling(gallery, _by_class)
 
 
-def photos_from_zip(archive: str) -> Iterator[list[Any]]:
+def photos_from_zip(gallery: gr.Gallery) -> Callable[[str], list[Any]]:
     """The same of a zip whose pictures may be anywhere in it."""
-    yield from _unpacked(archive, unpack_photos)
+    return _filling(gallery, unpack_photos)
 
 
 def _by_class(archive: str, folder: Path) -> tuple[Sample, ...]:
@@ -45,12 +46,18 @@ def _by_class(archive: str, folder: Path) -> tuple[Sample, ...]:
     return tuple(Sample(path, row.name) for row in rows for path in row.paths)
 
 
-def _unpacked(archive: str, read: Callable[[str, Path], Sequence[Sample]]) -> Iterator[list[Any]]:
-    """Gradio keeps copies of the pictures, so ours go when it has them."""
-    with TemporaryDirectory() as folder:
+def _filling(
+    gallery: gr.Gallery, read: Callable[[str, Path], Sequence[Sample]]
+) -> Callable[[str], list[Any]]:
+    def on_zip(archive: str) -> list[Any]:
         try:
-            samples = read(archive, Path(folder))
+            with TemporaryDirectory() as folder:
+                samples = [
+                    replace(one, path=components.handed_over(gallery, one.path))
+                    for one in read(archive, Path(folder))
+                ]
         except Exception as error:
-            yield [alerts.alert_html(told(error)), gr.skip()]
-        else:
-            yield [alerts.NOTHING, in_gallery(samples)]
+            return [alerts.alert_html(told(error)), gr.skip()]
+        return [alerts.NOTHING, in_gallery(samples)]
+
+    return on_zip

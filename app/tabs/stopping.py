@@ -17,7 +17,7 @@ from app import alerts
 from app.border import DEVICE, QUICK
 from app.state import Runs
 
-__all__ = ["leaving", "stopping"]
+__all__ = ["departing", "leaving", "stopping"]
 
 
 def stopping(runs: Runs) -> Callable[[gr.Request], Any]:
@@ -28,6 +28,18 @@ def stopping(runs: Runs) -> Callable[[gr.Request], Any]:
         return gr.update(visible=False)
 
     return on_stop
+
+
+def departing(page: gr.Blocks, runs: Runs) -> None:
+    """End the run of a visitor who closes the page.
+
+    Gradio says so of a page whose connection broke for a moment, too: so what is finished stays.
+    """
+
+    def on_depart(request: gr.Request) -> None:
+        runs.stop(request.session_hash)
+
+    page.unload(on_depart)
 
 
 def leaving(leave: gr.Button, runs: Runs, alert: gr.HTML) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,27 +13,29 @@ import gradio as gr
 import atlas_engine as atlas
 from app import alerts, components, inside_cards, text
 from app.border import DEVICE, PRIVATE, told
+from app.engines import Answering
 from app.handlers.choices import Choices, to_query
 from app.handlers.takeaway import command_lines, origin_of, python_lines, save_recipe, save_weights
 from app.markup import heading, note
 from app.state import Kept
+from app.tabs.holding import Holding
 
 __all__ = ["TakePanel", "take_panel"]
 
 
 @dataclass(frozen=True)
 class TakePanel:
-    """What is shown anew for every result: `show` gives the values of `outputs`, with files in a folder."""
+    """What is shown anew for every result: `show` gives the values of `outputs`; `refuse`, with an alert."""
 
     outputs: list[Any]
-    show: Callable[[Kept | None, Path], list[Any]]
+    show: Callable[[atlas.Atlas, Kept | None], list[Any]]
+    refuse: Callable[[str], list[Any]]
     bring: gr.UploadButton
 
 
 def take_panel(
-    engine: atlas.Atlas,
-    kept: gr.State,
-    opening: Kept | None,
+    answering: Answering,
+    held: Holding[Kept],
     *,
     bundled: bool,
     file: Path | None = None,
@@ -43,6 +45,7 @@ def take_panel(
 
     `prefix` begins the names of its parts, for a second panel on the page.
     """
+    engine, opening = answering(), held.opening
     with gr.Row():
         with gr.Column(min_width=280):
             components.html_area(
@@ -75,28 +78,35 @@ def take_panel(
             alert = components.html_area(name=f"{prefix}weights-alert")
     own = engine.backbone.name if bundled else None  # of any other model the lines tell its name
     lines = components.html_area(_lines(engine, opening, own=own), name=f"{prefix}lines")
-    make.click(_preparing(engine), [kept], [alert, weights], **PRIVATE, **DEVICE)
+    make.click(_preparing(answering, held, weights), held.parts, [alert, weights], **PRIVATE, **DEVICE)
 
-    def show(result: Kept | None, folder: Path) -> list[Any]:
-        file = gr.update(visible=False) if result is None else _download(save_recipe(result.recipe, folder))
+    def show(engine: atlas.Atlas, result: Kept | None) -> list[Any]:
+        if result is None:
+            return refuse(alerts.NOTHING)
+        with TemporaryDirectory() as folder:
+            file = _download(components.handed_over(recipe, save_recipe(result.recipe, Path(folder))))
         return [file, gr.update(visible=False), _lines(engine, result, own=own), alerts.NOTHING]
 
-    return TakePanel([recipe, weights, lines, alert], show, bring)
+    def refuse(said: str) -> list[Any]:
+        hidden = gr.update(visible=False)
+        return [hidden, hidden, note(text.NOTHING_TO_TAKE), said]
+
+    return TakePanel([recipe, weights, lines, alert], show, refuse, bring)
 
 
-def _preparing(engine: atlas.Atlas) -> Callable[[Kept | None], Iterator[list[Any]]]:
-    """The weights' file; Gradio keeps a copy, so ours goes when it has it."""
-
-    def on_make(kept: Kept | None) -> Iterator[list[Any]]:
-        with TemporaryDirectory() as folder:
-            try:
-                if kept is None:
-                    raise atlas.AtlasError(text.NOTHING_TO_TAKE)
-                path = save_weights(engine, kept.recipe, Path(folder))
-            except Exception as error:
-                yield [alerts.alert_html(told(error)), gr.update(visible=False)]
-            else:
-                yield [alerts.NOTHING, _download(path)]
+def _preparing(
+    answering: Answering, held: Holding[Kept], weights: gr.DownloadButton
+) -> Callable[[Kept | None, str], list[Any]]:
+    def on_make(kept: Kept | None, shows: str) -> list[Any]:
+        try:
+            result = held.shown(kept, shows)
+            if result is None:
+                raise atlas.AtlasError(text.NOTHING_TO_TAKE)
+            with TemporaryDirectory() as folder:
+                path = save_weights(answering(), result.recipe, Path(folder))
+                return [alerts.NOTHING, _download(components.handed_over(weights, path))]
+        except Exception as error:
+            return [alerts.alert_html(told(error)), gr.update(visible=False)]
 
     return on_make
 

@@ -15,6 +15,7 @@ import atlas_engine as atlas
 from app import cards, components, text
 from app.alerts import sentence
 from app.border import DEVICE, PRIVATE, QUICK, told
+from app.engines import Answering
 from app.examples import LESSONS
 from app.handlers.choices import METHODS, Choices, from_query
 from app.handlers.lesson import Lesson, Row
@@ -22,6 +23,7 @@ from app.handlers.teach import teach
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept, Runs
+from app.tabs.holding import Holding
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown
 from app.tabs.rows import VALUES, ClassRows, GalleryItems, class_rows
 from app.tabs.samples import in_gallery, photos_from_zip, samples_of
@@ -48,20 +50,20 @@ class _Form:
         return [self.samples, *self.settings, *self.rows.inputs]
 
 
-def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool) -> ResultSide:
+def teach_tab(page: gr.Blocks, answering: Answering, runs: Runs, *, bundled: bool) -> ResultSide:
     """Lay out the tab inside the current Blocks; it opens on the first worked example."""
-    opening = load_worked(engine, LESSONS[0])
+    opening = load_worked(answering(), LESSONS[0])
     lesson = LESSONS[0].lesson
     with gr.Row(elem_classes="at-columns"):
         with gr.Column(scale=4, min_width=320):
             examples, own = _starts()
             form, sample_zip = _form(lesson)
-        side = result_side(engine, opening, bundled=bundled, file=LESSONS[0].path / RECIPE)
+        side = result_side(answering, opening, bundled=bundled, file=LESSONS[0].path / RECIPE)
     outputs = [form.alert, *side.outputs, side.stop]
     side.then_panels(
         form.adapt.click(
-            _adapting(engine, runs),
-            [side.kept, *form.inputs],
+            _adapting(answering, runs, side.held),
+            [*side.held.parts, *form.inputs],
             outputs,
             show_progress="minimal",
             show_progress_on=side.run,
@@ -73,8 +75,8 @@ def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool
     side.stop.click(stopping(runs), None, [side.stop], **QUICK)
     side.then_panels(
         side.take.bring.upload(
-            bringing(engine),
-            [side.take.bring, side.kept, form.samples],
+            bringing(answering, side.held),
+            [side.take.bring, *side.held.parts, form.samples],
             outputs,
             show_progress_on=side.run,
             **PRIVATE,
@@ -84,8 +86,8 @@ def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool
     filled = [*form.rows.outputs, form.samples]
     side.then_panels(
         examples.click(
-            _example(engine),
-            None,
+            _example(answering, side.held),
+            side.held.parts,
             [*filled, *outputs],
             show_progress="minimal",
             show_progress_on=[examples, side.run],
@@ -94,7 +96,8 @@ def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool
         )
     )
     own.click(lambda: [*ClassRows.fill([]), None], None, filled, **QUICK)
-    sample_zip.upload(photos_from_zip, [sample_zip], [form.alert, form.samples], **PRIVATE)
+    fill = photos_from_zip(form.samples)
+    sample_zip.upload(fill, [sample_zip], [form.alert, form.samples], queue=False, **PRIVATE)
     page.load(_from_link, None, [*filled, *form.settings], **QUICK)
     return side
 
@@ -136,31 +139,36 @@ def _settings() -> list[Any]:
     return [method, steps, lr, seed]
 
 
-def _adapting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]:
+def _adapting(answering: Answering, runs: Runs, held: Holding[Kept]) -> Callable[..., Iterator[Frame]]:
     def on_adapt(
         request: gr.Request,
         kept: Kept | None,
+        shows: str,
         samples: GalleryItems,
         *values: Any,  # noqa: ANN401 - what Gradio hands over: the settings, then the rows
     ) -> Iterator[Frame]:
         try:
+            engine = answering()
             choices = _choices(*values[:SETTINGS])
             lesson = Lesson(ClassRows.read(values[SETTINGS:]), samples_of(samples))
             with runs.sign(request.session_hash) as sign:
                 for taught in teach(engine, lesson, choices, sign=sign):
                     yield frame(taught)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield refused(told(error), kept)
+            yield refused(told(error), held, kept, shows)
 
     return on_adapt
 
 
-def _example(engine: atlas.Atlas) -> Callable[[gr.EventData], Frame]:
-    def on_example(event: gr.EventData) -> Frame:
-        example = LESSONS[int(event.example)]
-        kept = load_worked(engine, example)
+def _example(answering: Answering, held: Holding[Kept]) -> Callable[[gr.EventData, Kept | None, str], Frame]:
+    def on_example(event: gr.EventData, kept: Kept | None, shows: str) -> Frame:
+        try:
+            example = LESSONS[int(event.example)]
+            worked = load_worked(answering(), example)
+        except Exception as error:
+            return [*[gr.skip()] * (VALUES + 1), *refused(told(error), held, kept, shows)]
         samples = in_gallery(example.lesson.samples)
-        return [*ClassRows.fill(example.lesson.rows), samples, *shown(kept, example=True)]
+        return [*ClassRows.fill(example.lesson.rows), samples, *shown(worked)]
 
     return on_example
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import gradio as gr
 
-import atlas_engine as atlas
 from app import alerts, cards, components, roll_text, text
 from app.border import DEVICE, PRIVATE, QUICK, told
+from app.engines import Answering
 from app.examples import ROLLS
 from app.handlers.ask import split_classes
 from app.handlers.choices import EVERY_NAME, OBJECTIVES, RollChoices, roll_from_query
@@ -21,6 +21,7 @@ from app.handlers.unlabelled import Roll, adapt_roll
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept, Runs
+from app.tabs.holding import Holding
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side
 from app.tabs.rows import GalleryItems
 from app.tabs.samples import in_gallery, photos_from_zip, samples_of
@@ -49,7 +50,7 @@ class _Form:
 
 
 def unlabelled_tab(
-    page: gr.Blocks, tabs: gr.Tabs, engine: atlas.Atlas, runs: Runs, *, bundled: bool
+    page: gr.Blocks, tabs: gr.Tabs, answering: Answering, runs: Runs, *, bundled: bool
 ) -> ResultSide:
     """Lay out the tab inside the current Blocks, as one of `tabs`; a link may open the page on it."""
     components.html_area(note(roll_text.LEAD), name="roll-lead")
@@ -57,20 +58,23 @@ def unlabelled_tab(
         with gr.Column(scale=4, min_width=320):
             examples = components.example_row(cards.rolls_html(ROLLS), name="rolls")
             form = _form()
-        side = result_side(engine, bundled=bundled, prefix="roll-")
+        side = result_side(answering, bundled=bundled, prefix="roll-")
     outputs = [form.alert, *side.outputs, side.stop]
     shows: dict[str, Any] = {"show_progress_on": side.run, **PRIVATE, **DEVICE}
-    run = _adapting(engine, runs)
+    held, bring = side.held.parts, side.take.bring
+    run = _adapting(answering, runs, side.held)
     filled = examples.click(_fill, None, [form.alert, form.photos, form.names], **PRIVATE, queue=False)
     for start in (form.adapt.click, form.names.submit, filled.then):
-        side.then_panels(start(run, [side.kept, *form.inputs], outputs, show_progress="minimal", **shows))
+        side.then_panels(start(run, [*held, *form.inputs], outputs, show_progress="minimal", **shows))
     leaving(side.leave, runs, form.alert)
     side.stop.click(stopping(runs), None, [side.stop], **QUICK)
-    bring = side.take.bring
     side.then_panels(
-        bring.upload(bringing(engine, most=LIMITS.samples), [bring, side.kept, form.photos], outputs, **shows)
+        bring.upload(
+            bringing(answering, side.held, most=LIMITS.samples), [bring, *held, form.photos], outputs, **shows
+        )
     )
-    form.archive.upload(photos_from_zip, [form.archive], [form.alert, form.photos], **PRIVATE)
+    fill = photos_from_zip(form.photos)
+    form.archive.upload(fill, [form.archive], [form.alert, form.photos], queue=False, **PRIVATE)
     method = form.settings[0]
     form.every.input(lambda known: EVERY_NAME if known else OBJECTIVES[0], form.every, method, **QUICK)
     method.input(lambda name: name == EVERY_NAME, method, form.every, **QUICK)
@@ -104,23 +108,25 @@ def _settings() -> list[Any]:
     return [objective, seed]
 
 
-def _adapting(engine: atlas.Atlas, runs: Runs) -> Callable[..., Iterator[Frame]]:
+def _adapting(answering: Answering, runs: Runs, held: Holding[Kept]) -> Callable[..., Iterator[Frame]]:
     def on_adapt(  # noqa: PLR0917 - an event, which Gradio calls
         request: gr.Request,
         kept: Kept | None,
+        shows: str,
         photos: GalleryItems,
         names: str | None,
         objective: str,
         seed: float | None,
     ) -> Iterator[Frame]:
         try:
+            engine = answering()
             roll = Roll(samples_of(photos), split_classes(names or ""))
             chosen = RollChoices(objective, int(seed or 0))
             with runs.sign(request.session_hash) as sign:
                 for taught in adapt_roll(engine, roll, chosen, sign=sign):
                     yield frame(taught)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield refused(told(error), kept)
+            yield refused(told(error), held, kept, shows)
 
     return on_adapt
 

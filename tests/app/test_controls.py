@@ -33,7 +33,7 @@ def test_every_control_has_a_label_and_a_help(controls):
 
 def _hidden(one):
     while one is not None and not isinstance(one, gr.Blocks):
-        if getattr(one, "visible", True) is False:
+        if getattr(one, "visible", True) in (False, "hidden"):
             return True
         one = one.parent
     return False

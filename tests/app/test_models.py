@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import gradio as gr
 import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
@@ -9,15 +12,21 @@ from gradio_client.exceptions import AppError
 import atlas_engine as atlas
 from app import model_text as text
 from app.engines import Engines
+from app.examples import LESSONS
 from app.handlers.choices import Choices
 from app.handlers.models import choose, facts_of, offered
 from app.handlers.takeaway import load_recipe, save_recipe
 from app.handlers.teach import teach
+from app.limits import LIMITS
 from app.model import open_engine
-from app.state import Runs
+from app.state import Kept, Runs
 from app.tabs import models
+from app.tabs.forget import ForgetSide
+from app.tabs.holding import EXAMPLE, NOTHING, OWN, hold
+from app.tabs.result import result_side
+from app.tabs.teach import _adapting
 from app.ui import build, launch
-from app.worked import load_forgotten
+from app.worked import load_forgotten, load_worked
 from atlas_engine import fetching
 from tests.standins import TASKS, stand_in
 
@@ -88,10 +97,68 @@ def test_the_model_used_least_recently_makes_room_and_its_visitor_is_asked_to_ch
     assert engines.of("ann").bank.tasks == TASKS
 
 
-def test_who_leaves_is_forgotten(engines):
+def test_a_run_that_has_begun_goes_on_with_its_model_whatever_is_chosen_meanwhile(engines, lesson):
+    answering = engines.answering(lambda: "ann")
     list(choose(engines, "ann", ONE))
-    engines.forget("ann")
-    assert engines.of("ann") is engines.first
+    begun_with = engines.of("ann").fingerprint
+    spare = LIMITS.rows - len(lesson.rows)
+    names = [*(row.name for row in lesson.rows), *[""] * spare]
+    pictures = [*([(path, None) for path in row.paths] for row in lesson.rows), *[None] * spare]
+    held = hold(None, name="shows", expired="gone")
+    frames = _adapting(answering, Runs(), held)(
+        gr.Request(session_hash="ann"), None, EXAMPLE, None, "text-probe", 1, 0.1, 0, *names, *pictures
+    )
+    next(frames)
+    list(choose(engines, "bob", TWO))  # for which the model of the run has to make room
+    with pytest.raises(atlas.AtlasError, match="was put away"):
+        answering()
+    *_, last = frames
+    (kept,) = [value for value in last if isinstance(value, Kept)]
+    assert kept.recipe.model_fingerprint == begun_with
+
+
+def test_a_model_that_was_put_away_is_told_of_in_every_part_of_the_page(engines, engine):
+    asking = ["ann"]
+    list(choose(engines, "ann", ONE))
+    list(choose(engines, "bob", TWO))
+    kept = load_worked(engine, LESSONS[0])
+    with gr.Blocks() as page:
+        asking[0] = None  # as where a page is laid out
+        side = result_side(engines.answering(lambda: asking[0]), kept, bundled=True)
+    asking[0] = "ann"
+    assert "was put away" in str(side._panels(kept, OWN))
+    values = {"on_map": ("mixed", "layer", ""), "on_turn": (*[0.5] * LIMITS.turned, "", 1.0, "", 1.0)}
+    for event in page.fns.values():
+        name = getattr(event.fn, "__name__", "")
+        if name in {"on_bank", "on_map", "on_turn", "on_make"}:
+            holds = () if name == "on_bank" else (kept, OWN)
+            assert "was put away" in str(event.fn(*holds, *values.get(name, ()))), name
+
+
+def test_who_departs_ends_their_own_build_and_keeps_what_was_chosen(engines):
+    page = build(open_engine(), engines)
+    departs = [one.fn for one in page.fns.values() if getattr(one.fn, "__name__", "") == "on_depart"]
+    on_choose = next(one.fn for one in page.fns.values() if getattr(one.fn, "__name__", "") == "on_choose")
+    request = gr.Request(session_hash="ann")
+    list(on_choose(request, ONE))
+    assert engines.name_of("ann") == ONE
+    frames = on_choose(request, TWO)
+    next(frames)
+    for depart in departs:
+        depart(gr.Request(session_hash="bob"))
+        depart(request)
+    *_, last = frames
+    assert text.STOPPED in str(last)
+    assert engines.name_of("ann") == ONE, "the former choice is lost"
+
+
+def test_a_choice_is_remembered_until_very_many_others_have_chosen(engines, monkeypatch):
+    monkeypatch.setattr("app.engines.LIMITS", replace(LIMITS, choices=3))
+    for name in ("ann", "bob", "cyd"):
+        engines.choose(name, ONE, engines.first)
+    engines.of("ann")  # who uses it keeps it
+    engines.choose("dan", ONE, engines.first)
+    assert [engines.name_of(name) for name in ("ann", "bob", "cyd")] == [ONE, "bundled", ONE]
 
 
 @pytest.mark.parametrize(
@@ -126,14 +193,14 @@ def test_the_real_clips_are_offered_behind_the_one_that_was_started_with(engine)
     assert set(names[1:]) == set(text.OFFERED)
 
 
-def test_whatever_is_asked_of_the_answering_engine_is_asked_of_the_visitors(engines):
+def test_who_answers_is_the_present_visitors_engine(engines):
     now = ["ann"]
     answering = engines.answering(lambda: now[0])
     list(choose(engines, "ann", ONE))
-    assert answering.fingerprint == engines.of("ann").fingerprint != engines.first.fingerprint
-    assert "tiny-standin" in repr(answering)
+    assert answering() is engines.of("ann")
+    assert answering() is not engines.first
     now[0] = None
-    assert answering.fingerprint == engines.first.fingerprint
+    assert answering() is engines.first
 
 
 def test_a_recipe_for_another_model_is_refused_kindly(engines, lesson, tmp_path):
@@ -212,8 +279,12 @@ def test_what_was_forgotten_with_another_model_goes_when_a_visitor_chooses(engin
     list(choose(engines, "ann", ONE))
     kept = load_forgotten(engines.first)
     assert kept is not None
-    renewed = models._renewing(engines, ["gone"])
-    assert renewed(kept) != ["gone"], "the first model is still there"
+    held = hold(kept, name="shows", expired="gone")
+    side = ForgetSide(held, [], [], lambda *_: [])
+    renewed = models._renewing(engines, side)
+    assert renewed(kept, OWN) != side.empty, "the first model is still there"
     monkeypatch.setattr(models, "visitor", lambda: "ann")
-    assert renewed(kept) == ["gone"]
-    assert renewed(None) != ["gone"]
+    assert renewed(kept, OWN) == side.empty
+    assert renewed(None, EXAMPLE) == side.empty
+    assert renewed(None, NOTHING) != side.empty
+    assert renewed(None, OWN) == side.empty, "it has expired, and cannot be told to fit"

@@ -1,0 +1,54 @@
+"""A result that the server no longer keeps, in a real browser: it is told of."""
+
+from __future__ import annotations
+
+import pytest
+
+from app import text
+from app.model import open_engine
+from app.ui import build, launch
+from tests.browser.steps import adapt, panel, start_own
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # of Gradio's own sockets, when it is closed
+    pytest.mark.filterwarnings("ignore:.*no_silent_downcasting"),  # of its own statistics
+]
+
+
+@pytest.fixture(scope="module")
+def served():
+    """The page on a server of this process, so that the test can be the sweep after half an hour."""
+    opened = open_engine()
+    with opened.engine:
+        page = build(opened)
+        yield page, launch(page, host="127.0.0.1").rstrip("/")
+        page.close(verbose=False)
+
+
+def test_a_result_that_expired_is_told_of_and_a_new_one_can_be_had(visit, served, colours):
+    built, address = served
+    page = visit(address=address)
+    panel(page, text.TAB_TAKE)
+    page.click("#make-weights")  # of the example, which never expires
+    page.locator("#weights:visible").wait_for()
+    panel(page, text.TAB_COMPARE)
+    start_own(page, colours, method="text-probe")
+    adapt(page, pictures=2)
+    panel(page, text.TAB_TAKE)
+    page.locator("#lines").get_by_text("text-probe").first.wait_for()
+    page.click("#make-weights")
+    page.locator("#weights:visible").wait_for()
+    holder = built.app.state_holder
+    for session in list(holder.session_data):
+        holder.delete_state(session)
+    page.click("#make-weights")
+    page.locator("#weights-alert [role=alert]").filter(has_text=text.EXPIRED).wait_for()
+    assert page.locator("#weights:visible").count() == 0
+    page.fill("#class-1 input[type=text], #class-1 textarea", "")
+    page.click("#adapt")
+    page.locator("#run").get_by_text(text.EXPIRED).wait_for()
+    page.fill("#class-1 input[type=text], #class-1 textarea", "red")
+    adapt(page, pictures=2)
+    panel(page, text.TAB_TAKE)
+    page.locator("#lines").get_by_text("text-probe").first.wait_for()
