@@ -149,6 +149,14 @@ def many_classes(count: int) -> str:
     return f"There are {count} class names, but at most {LIMITS.classes} are taken at once. Remove some."
 
 
+def many_recipe_classes(name: str, count: int) -> str:
+    """The refusal of a recipe with too many classes."""
+    return (
+        f"{name}: has {count} classes, but this page takes recipes of at most {LIMITS.classes}. Use it with the "
+        f"Python library, which takes more."
+    )
+
+
 def many_images(count: int) -> str:
     """The refusal of a question with too many pictures."""
     return f"There are {count} pictures, but at most {LIMITS.images} are taken at once. Remove some."
