@@ -22,6 +22,7 @@ class Limits:
     steps: int = 200
     run_seconds: float = 180.0  # a run that takes longer is stopped, and keeps what it has
     file_megabytes: int = 25  # a zip of pictures; of one picture the engine takes 20 MiB
+    upload_megabytes: int = 400  # all files that are sent at once
     zip_files: int = 1000
     zip_megabytes: int = 100  # unpacked
     request_bytes: int = 1 << 20  # of what is not an upload: class names and file references

@@ -46,6 +46,10 @@ BROKEN = (
 )
 NO_ADDRESSES = "Pictures are not fetched from web addresses. Save the picture, then upload the file."
 TOO_LARGE = "The request is too large. Upload pictures as files, and send fewer class names."
+UPLOAD_TOO_LARGE = (
+    f"These files have more than the {LIMITS.upload_megabytes} MB that are taken at once. Send fewer, or save "
+    f"them smaller."
+)
 
 SIFTED = {  # of files that are not sent at all
     "no_picture": "{name}: is not a picture. Choose JPEG, PNG or WEBP files.",

@@ -95,7 +95,11 @@ def _leaving(runs: Runs) -> Callable[[gr.Request], None]:
 
 
 def _safely(*, mcp: bool) -> dict[str, Any]:
-    guard = Middleware(RequestGuard, max_bytes=LIMITS.mcp_bytes if mcp else LIMITS.request_bytes)
+    guard = Middleware(
+        RequestGuard,
+        max_bytes=LIMITS.mcp_bytes if mcp else LIMITS.request_bytes,
+        max_upload_bytes=LIMITS.upload_megabytes << 20,
+    )
     return {
         "mcp_server": mcp,
         "quiet": True,
