@@ -36,7 +36,7 @@ class Limits:
 
     @property
     def longest_stay_minutes(self) -> int:
-        """How long an upload can stay on the disk."""
+        """How long an upload can stay on the disk, and what came of it in memory, after it was last used."""
         return (self.sweep_seconds + self.keep_seconds) // 60
 
 

@@ -1,4 +1,8 @@
-"""The engine that the server starts with, opened before the page is served. Knows nothing of Gradio."""
+"""The engine that the server starts with, opened before the page is served. Knows nothing of Gradio.
+
+It keeps nothing of what it is asked on the disk: pictures and class names are a visitor's own. What is slow
+to make once, fetched models and banks built of them, stays there.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +48,13 @@ def open_engine(
     donors = bank or os.environ.get("ATLAS_BANK") or None
     shipped = chosen == BUNDLED and donors is None
     try:
-        for step in atlas.prepare(chosen, bank=donors, device=device):
+        for step in atlas.prepare(chosen, bank=donors, device=device, cache=False):
             if step.phase == "bank":
                 tell(text.building(step.index, step.of, step.vector))
     except atlas.AtlasError as error:
         if shipped:
             raise
-        return Opened(atlas.open(BUNDLED, device=device), reason=str(error))
+        return Opened(atlas.open(BUNDLED, device=device, cache=False), reason=str(error))
     assert step.engine is not None  # the last step of a preparation has it
     return Opened(step.engine, own_bank=shipped, name=_shown(chosen))
 

@@ -33,7 +33,8 @@ ANSWERS_NOTE = (
     "The percentages share 100% among your words. The model always chooses, even when no word fits."
 )
 FOOTNOTE = (
-    f"Pictures are used for your answer only, and deleted within {LIMITS.longest_stay_minutes} minutes."
+    f"Pictures are used for your answer only, and deleted within {LIMITS.longest_stay_minutes} minutes after you "
+    f"last used them."
 )
 
 BANNER_HEADING = "The model that ships with aTLAS is answering."

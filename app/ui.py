@@ -65,7 +65,7 @@ def build(opened: Opened, engines: Engines | None = None, *, fixed: bool = False
         forget_endpoint(engine, runs)
         inside_endpoints(engine)
         components.html_area(cards.footnote_html(), name="footnote")
-        page.unload(_leaving(runs))
+        page.unload(_leaving(page, runs))
     return page
 
 
@@ -85,11 +85,17 @@ def launch(page: gr.Blocks, *, host: str | None = None, port: int | None = None,
     return str(address)
 
 
-def _leaving(runs: Runs) -> Callable[[gr.Request], None]:
-    """End the run of a visitor who closes the page."""
+def _leaving(page: gr.Blocks, runs: Runs) -> Callable[[gr.Request], None]:
+    """End the run of a visitor who closes the page; their result is kept no longer than if it were open.
+
+    Gradio would keep it for an hour, and the page promises less. Not at once: a phone that sleeps comes back.
+    """
 
     def on_leave(request: gr.Request) -> None:
         runs.stop(request.session_hash)
+        session = page.state_holder.session_data.get(request.session_hash or "")
+        if session is not None:
+            session.STATE_TTL_WHEN_CLOSED = min(session.STATE_TTL_WHEN_CLOSED, LIMITS.keep_seconds)
 
     return on_leave
 
