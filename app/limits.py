@@ -21,7 +21,9 @@ class Limits:
     turned: int = 4  # donors with a slider
     steps: int = 200
     run_seconds: float = 180.0  # a run that takes longer is stopped, and keeps what it has
-    file_megabytes: int = 25  # a zip of pictures; of one picture the engine takes 20 MiB
+    picture_megabytes: int = 20  # what the engine takes of one
+    packed_side: int = 896  # pixels, of the shorter side: larger pictures of a folder are made smaller on the page
+    file_megabytes: int = 100  # a zip of pictures
     upload_megabytes: int = 400  # all files that are sent at once
     zip_files: int = 1000
     zip_megabytes: int = 100  # unpacked

@@ -55,8 +55,23 @@ UPLOAD_TOO_LARGE = (
 SIFTED = {  # of files that are not sent at all
     "no_picture": "{name}: is not a picture. Choose JPEG, PNG or WEBP files.",
     "other_ending": "{name}: cannot be taken here. Choose a file that ends in {ending}.",
-    "too_large": f"{{name}}: is larger than the {LIMITS.file_megabytes} MB that are taken. Save it smaller.",
+    "too_large": "{name}: is larger than the {most} MB that are taken. Save it smaller.",
+    "large_zip": (
+        "{name}: is larger than the {most} MB that are taken. Unpack it and choose the folder instead: the page "
+        "makes its pictures smaller on the way."
+    ),
     "too_many": "{count} files were chosen, but at most {most} are taken here. Choose fewer.",
+    "too_much": "These files have {sum} MB together, but at most {most} MB are taken at once. Choose fewer.",
+    "packing": "Getting the folder {name} ready: {done} of {count} pictures …",
+    "no_pictures": "{name}: is a folder without pictures. Choose one with JPEG, PNG or WEBP files.",
+    "many_pictures": (
+        "{name}: is a folder of {count} pictures, but at most {most} are taken here. Choose a smaller one."
+    ),
+    "large_folder": (
+        "{name}: is a folder with more than {most} MB of pictures, even after making them smaller. Choose a "
+        "smaller one."
+    ),
+    "unread_folder": "{name}: is a folder that the browser could not read to the end. Choose it again.",
 }
 
 # ---- teach

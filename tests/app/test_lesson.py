@@ -20,6 +20,12 @@ def refusal(rows, samples=()):
     return str(caught.value)
 
 
+def test_what_the_page_takes_of_a_picture_is_what_the_engine_takes():
+    of_engine = atlas.ImageLimits()
+    assert LIMITS.picture_megabytes << 20 == of_engine.max_bytes
+    assert LIMITS.packed_side >= of_engine.keep_side, "a picture is not made smaller than the engine keeps it"
+
+
 def test_empty_rows_are_dropped_and_names_are_tidied():
     lesson = Lesson((Row(" sea   lion ", ("a.png",)), Row("", ()), Row("otter", ("b.png",))))
     assert lesson.classes == ("otter", "sea lion")

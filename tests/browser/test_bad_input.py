@@ -92,10 +92,10 @@ def test_files_that_are_not_sent_at_all_are_told_of_at_once_and_the_others_go_on
     page = visit()
     panel(page, text.TAB_ASK)
     (tmp_path / "setup.exe").write_bytes(ELF)
-    (tmp_path / "huge.jpg").write_bytes(b"\0" * ((LIMITS.file_megabytes << 20) + 1))
+    (tmp_path / "huge.jpg").write_bytes(b"\0" * ((LIMITS.picture_megabytes << 20) + 1))
     page.set_input_files(IMAGES, [str(tmp_path / "setup.exe"), str(tmp_path / "huge.jpg"), draw("ok.png")])
     told(page, text.SIFTED["no_picture"].format(name="setup.exe"))
-    told(page, text.SIFTED["too_large"].format(name="huge.jpg"))
+    told(page, text.SIFTED["too_large"].format(name="huge.jpg", most=LIMITS.picture_megabytes))
     page.locator("#images .thumbnail-item").first.wait_for()
     assert thumbnails(page) == 1
     many = [draw(f"{number}.png", size=(8, 8)) for number in range(LIMITS.images + 1)]
