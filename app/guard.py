@@ -38,8 +38,10 @@ class RequestGuard:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:  # noqa: D102 - ASGI's own name
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        if _is_upload(scope):
-            return await self._upload(scope, receive, send)
+        guarded = self._upload if _is_upload(scope) else self._request
+        return await guarded(scope, receive, send)
+
+    async def _request(self, scope: Message, receive: Receive, send: Send) -> None:
         if _asks_for_web_address(scope["path"]):
             return await _refuse(send, 403, text.NO_ADDRESSES)
         if scope["method"] not in ("POST", "PUT", "PATCH"):
@@ -67,6 +69,7 @@ class RequestGuard:
                 raise
         if body.is_too_large:
             await _refuse(send, 413, text.UPLOAD_TOO_LARGE)
+        return None
 
 
 class _Counted:

@@ -99,6 +99,7 @@ METHOD_NAMES = {
     "text-probe": "A head alone",
 }
 STEPS_LABEL, LR_LABEL, SEED_LABEL = "Steps", "Learning rate", "Seed"
+NO_LEARNING = "With a learning rate of 0 nothing is learned. Give a number above 0, as 0.05."
 SEED_HELP = "The same seed gives the same answer."
 
 RESULT_HEADING = "Result"
@@ -227,17 +228,21 @@ def remove_label(place: int) -> str:
     return f"Remove class {place}"
 
 
-def lesson_summary(counts: dict[str, int]) -> str:
-    """What is there to learn from, and the one thing that would help most.
+def lesson_summary(rows: list[tuple[str, int]]) -> str:
+    """What is there to learn from, names with how many pictures, and the one thing that would help most.
 
-    >>> lesson_summary({"otter": 3, "seal": 1})
+    >>> lesson_summary([("otter", 3), ("seal", 1)])
     '2 classes, 4 pictures. A second picture of seal would let the page check itself.'
     """
-    classes = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
-    total = sum(counts.values())
+    classes = "1 class" if len(rows) == 1 else f"{len(rows)} classes"
+    total = sum(count for _, count in rows)
     said = f"{classes}, {'1 picture' if total == 1 else f'{total} pictures'}."
-    single = [name for name, count in counts.items() if count == 1]
-    if single and counts:
+    names = [name.casefold() for name, _ in rows]
+    twice = [name for name, _ in rows if names.count(name.casefold()) > 1]
+    if twice:
+        return f"{said} The name {twice[-1][:60]} stands twice: change one."
+    single = [name for name, count in rows if count == 1]
+    if single:
         return f"{said} A second picture of {single[0][:60]} would let the page check itself."
     return said
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 from urllib.parse import urlencode
 
 import atlas_engine as atlas
+from app import text
 from app.limits import LIMITS
 
 __all__ = [
@@ -46,6 +47,7 @@ EVERY_NAME = "entropy+balanced"
 """The one for photos of which the visitor knows that they show every name."""
 
 MOST_LETTERS = 100  # of a class name in a link
+LEAST_LR = 1e-6  # that a link may tell
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ class Choices:
 
     @property
     def config(self) -> atlas.FewShotConfig:
-        """As the engine takes them; it refuses what is out of range."""
+        """As the engine takes them; it refuses what is out of range. A rate of 0 it would take."""
+        if self.lr == 0:
+            raise atlas.AtlasError(text.NO_LEARNING)
         return atlas.FewShotConfig(steps=min(int(self.steps), LIMITS.steps), lr=float(self.lr))
 
 
@@ -98,7 +102,7 @@ def from_query(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], Choic
     return _names(told, Choices.KEY, most=LIMITS.rows), Choices(
         method=given["method"] if given.get("method") in METHODS else METHODS[0],
         steps=int(_number(given.get("steps"), steps, low=0, high=LIMITS.steps)),
-        lr=_number(given.get("lr"), atlas.FewShotConfig().lr, low=0.0, high=10.0),
+        lr=_number(given.get("lr"), atlas.FewShotConfig().lr, low=LEAST_LR, high=10.0),
         seed=_seed(given),
     )
 

@@ -175,4 +175,5 @@ def _from_link(request: gr.Request) -> Frame:
 
 
 def _choices(method: str, steps: float, lr: float | None, seed: float | None) -> Choices:
-    return Choices(method, int(steps), float(lr or 0), int(seed or 0))
+    """The settings; a number that was emptied is as usual."""
+    return Choices(method, int(steps), Choices.lr if lr is None else float(lr), int(seed or 0))

@@ -153,8 +153,19 @@ def ask_by(guard, chunks, *, ends=False):
         told.append(message)
 
     headers = [(name.encode(), value.encode()) for name, value in FORM.items()]
-    scope = {"type": "http", "method": "POST", "path": "/gradio_api/upload", "raw_path": b"/gradio_api/upload"}
-    scope |= {"headers": headers, "query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/gradio_api/upload",
+        "raw_path": b"/gradio_api/upload",
+    }
+    scope |= {
+        "headers": headers,
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "http_version": "1.1",
+    }
     asyncio.run(guard(scope | {"server": ("test", 80), "client": ("test", 1)}, receive, send))
     return told[0] if told else None, len(taken)
 
