@@ -22,9 +22,7 @@ class Limits:
     steps: int = 200
     run_seconds: float = 180.0  # a run that takes longer is stopped, and keeps what it has
     picture_megabytes: int = 20  # what the engine takes of one
-    packed_side: int = (
-        896  # pixels, of the shorter side: larger pictures of a folder are made smaller on the page
-    )
+    packed_side: int = 896  # pixels, shorter side: larger pictures of a folder are made so on the page
     file_megabytes: int = 100  # a zip of pictures
     upload_megabytes: int = 400  # all files that are sent at once
     zip_files: int = 1000

@@ -33,8 +33,8 @@ ANSWERS_NOTE = (
     "The percentages share 100% among your words. The model always chooses, even when no word fits."
 )
 FOOTNOTE = (
-    f"Pictures are used for your answer only, and deleted within {LIMITS.longest_stay_minutes} minutes after you "
-    f"last used them."
+    f"Pictures are used for your answer only, and deleted within {LIMITS.longest_stay_minutes} minutes after "
+    f"you last used them."
 )
 
 BANNER_HEADING = "The model that ships with aTLAS is answering."
@@ -48,17 +48,18 @@ BROKEN = (
 NO_ADDRESSES = "Pictures are not fetched from web addresses. Save the picture, then upload the file."
 TOO_LARGE = "The request is too large. Upload pictures as files, and send fewer class names."
 UPLOAD_TOO_LARGE = (
-    f"These files have more than the {LIMITS.upload_megabytes} MB that are taken at once. Send fewer, or save "
-    f"them smaller."
+    f"These files have more than the {LIMITS.upload_megabytes} MB that are taken at once. Send fewer, or "
+    f"save them smaller."
 )
 
+FILL_FROM_FOLDER, FILL_FROM_ZIP = "From a folder", "From a zip"
 SIFTED = {  # of files that are not sent at all
     "no_picture": "{name}: is not a picture. Choose JPEG, PNG or WEBP files.",
     "other_ending": "{name}: cannot be taken here. Choose a file that ends in {ending}.",
     "too_large": "{name}: is larger than the {most} MB that are taken. Save it smaller.",
     "large_zip": (
-        "{name}: is larger than the {most} MB that are taken. Unpack it and choose the folder instead: the page "
-        "makes its pictures smaller on the way."
+        "{name}: is larger than the {most} MB that are taken. Unpack it and choose the folder instead: the "
+        "page makes its pictures smaller on the way."
     ),
     "too_many": "{count} files were chosen, but at most {most} are taken here. Choose fewer.",
     "too_much": "These files have {sum} MB together, but at most {most} MB are taken at once. Choose fewer.",
@@ -71,6 +72,7 @@ SIFTED = {  # of files that are not sent at all
         "{name}: is a folder with more than {most} MB of pictures, even after making them smaller. Choose a "
         "smaller one."
     ),
+    "no_zone": f"Files cannot be dropped here. Press {FILL_FROM_FOLDER} or {FILL_FROM_ZIP}.",
     "unread_folder": "{name}: is a folder that the browser could not read to the end. Choose it again.",
 }
 
@@ -82,7 +84,6 @@ CLASS_PLACEHOLDERS = ("otter", "seal", "walrus")
 ROW_PICTURES = "Pictures"
 REMOVE_ROW = "Remove"
 ADD_ROW = "Add a class"
-FILL_FROM_FOLDER, FILL_FROM_ZIP = "From a folder", "From a zip"
 ZIP_HELP = "A folder or a zip has one folder of pictures per class."
 SAMPLES_HEADING = "2. Pictures to try it on"
 SAMPLES_LABEL = f"Pictures to try (up to {LIMITS.samples})"
@@ -173,8 +174,8 @@ def many_classes(count: int) -> str:
 def many_recipe_classes(name: str, count: int) -> str:
     """The refusal of a recipe with too many classes."""
     return (
-        f"{name}: has {count} classes, but this page takes recipes of at most {LIMITS.classes}. Use it with the "
-        f"Python library, which takes more."
+        f"{name}: has {count} classes, but this page takes recipes of at most {LIMITS.classes}. Use it with "
+        f"the Python library, which takes more."
     )
 
 

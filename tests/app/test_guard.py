@@ -152,20 +152,9 @@ def ask_by(guard, chunks, *, ends=False):
     async def send(message):
         told.append(message)
 
-    headers = [(name.encode(), value.encode()) for name, value in FORM.items()]
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/gradio_api/upload",
-        "raw_path": b"/gradio_api/upload",
-    }
-    scope |= {
-        "headers": headers,
-        "query_string": b"",
-        "root_path": "",
-        "scheme": "http",
-        "http_version": "1.1",
-    }
+    path, headers = "/gradio_api/upload", [(name.encode(), value.encode()) for name, value in FORM.items()]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
+    scope |= {"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1"}
     asyncio.run(guard(scope | {"server": ("test", 80), "client": ("test", 1)}, receive, send))
     return told[0] if told else None, len(taken)
 

@@ -41,7 +41,7 @@ def test_a_result_is_forgotten_no_later_when_the_page_is_closed(page):
     for name in ("visitor", "somebody without a result"):
         for leave in leaving:
             leave(gr.Request(session_hash=name))
-    assert session.STATE_TTL_WHEN_CLOSED == LIMITS.keep_seconds
+    assert LIMITS.keep_seconds == session.STATE_TTL_WHEN_CLOSED
 
 
 @pytest.mark.parametrize("model", [None, "no such model"])
