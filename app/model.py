@@ -15,7 +15,7 @@ from pathlib import Path
 import atlas_engine as atlas
 from app import model_text as text
 
-__all__ = ["BUNDLED", "Opened", "open_engine"]
+__all__ = ["BUNDLED", "Opened", "chosen_as", "open_engine"]
 
 BUNDLED = "bundled"
 
@@ -57,6 +57,15 @@ def open_engine(
         return Opened(atlas.open(BUNDLED, device=device, cache=False), reason=str(error))
     assert step.engine is not None  # the last step of a preparation has it
     return Opened(step.engine, own_bank=shipped, name=_shown(chosen))
+
+
+def chosen_as(name: str) -> str:
+    """What a visitor chooses a model by, from the name of its backbone: only the bundled one has its own.
+
+    >>> chosen_as("ViT-B-32/openai"), chosen_as("efficientnet-lite0-minilm-l6")
+    ('ViT-B-32/openai', 'bundled')
+    """
+    return name if "/" in name or "@" in name else BUNDLED
 
 
 def _shown(model: str) -> str:

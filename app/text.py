@@ -144,7 +144,14 @@ RECIPE_HELP = (
 RECIPE_DOWNLOAD = "Download the recipe"
 RECIPE_UPLOAD = "Bring a recipe"
 WEIGHTS_HEADING = "The weights"
-WEIGHTS_HELP = "The adapted image tower as a safetensors file, under open_clip's names."
+WEIGHTS_HELP = (
+    "The adapted image tower as a safetensors file, under open_clip's names. It is not all that was learned: "
+    "the head, which gives the answers, is in the recipe, and the text tower stays as it was."
+)
+NO_BLOCK_MOVED = (
+    "No block of the image tower moved, so its weights are those of the base model, and there is nothing to "
+    "prepare. What was learned is a head, or nothing: take the recipe."
+)
 WEIGHTS_MAKE = "Prepare the weights"
 WEIGHTS_DOWNLOAD = "Download the weights"
 CODE_HEADING = "The same in Python"

@@ -82,7 +82,12 @@ def load_recipe(engine: atlas.Atlas, path: str, samples: Sequence[Sample]) -> tu
 
 
 def save_weights(engine: atlas.Atlas, recipe: atlas.Recipe, folder: Path) -> str:
-    """The adapted image tower's weights as a safetensors file in `folder`, under open_clip's names."""
+    """The adapted image tower's weights as a safetensors file in `folder`, under open_clip's names.
+
+    Where no block moved it is the base model's, and refused: what was learned, if anything, is the head.
+    """
+    if not bool(recipe.coefficients.values.any()):
+        raise atlas.AtlasError(text.NO_BLOCK_MOVED)
     path = folder / f"{_slug(recipe.classes)}-image-tower.safetensors"
     base = {TOWER + name: tensor for name, tensor in engine.backbone.visual.state_dict().items()}
     atlas.export(path, state=base, theta=dict(engine.adapted(recipe).named_parameters()))

@@ -6,7 +6,7 @@ Left the lesson, right its result: compare, look inside, take away. Knows nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import gradio as gr
@@ -22,6 +22,7 @@ from app.handlers.teach import teach
 from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept, Runs
+from app.tabs.links import link_note
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown
 from app.tabs.rows import VALUES, ClassRows, GalleryItems, class_rows
 from app.tabs.samples import in_gallery, photos_from_zip, samples_of
@@ -95,7 +96,7 @@ def teach_tab(page: gr.Blocks, engine: atlas.Atlas, runs: Runs, *, bundled: bool
     )
     own.click(lambda: [*ClassRows.fill([]), None], None, filled, **QUICK)
     sample_zip.upload(photos_from_zip, [sample_zip], [form.alert, form.samples], **PRIVATE)
-    page.load(_from_link, None, [*filled, *form.settings], **QUICK)
+    page.load(_from_link(engine), None, [*filled, *form.settings, form.alert], **QUICK)
     return side
 
 
@@ -165,13 +166,17 @@ def _example(engine: atlas.Atlas) -> Callable[[gr.EventData], Frame]:
     return on_example
 
 
-def _from_link(request: gr.Request) -> Frame:
-    """Class names and settings from the page's address, if it has any."""
-    names, choices = from_query(request.query_params.multi_items())
-    if not names:
-        return [gr.skip()] * (VALUES + 1 + SETTINGS)
-    rows = [Row(name, ()) for name in names]
-    return [*ClassRows.fill(rows), None, choices.method, choices.steps, choices.lr, choices.seed]
+def _from_link(engine: atlas.Atlas) -> Callable[[gr.Request], Frame]:
+    def on_load(request: gr.Request) -> Frame:
+        """Class names and settings from the page's address, if it has any, and a word on its model."""
+        pairs = request.query_params.multi_items()
+        names, choices = from_query(pairs)
+        if not names:
+            return [gr.skip()] * (VALUES + 1 + SETTINGS + 1)
+        rows, settings = [Row(name, ()) for name in names], astuple(choices)
+        return [*ClassRows.fill(rows), None, *settings, link_note(pairs, engine.backbone.name)]
+
+    return on_load
 
 
 def _choices(method: str, steps: float, lr: float | None, seed: float | None) -> Choices:
