@@ -11,7 +11,7 @@ from html import escape
 
 from app import text
 
-__all__ = ["NOTHING", "alert_html", "banner_html", "left_html", "left_out_html", "sentence"]
+__all__ = ["NOTHING", "alert_html", "banner_html", "left_html", "left_out_html", "note_html", "sentence"]
 
 NOTHING = ""
 
@@ -19,6 +19,11 @@ NOTHING = ""
 def alert_html(message: str) -> str:
     """One sentence that needs the visitor's attention."""
     return f"<div class='at-alert at-refusal' role='alert'><p>{escape(sentence(message))}</p></div>"
+
+
+def note_html(message: str) -> str:
+    """One sentence that is good to know, at the same place."""
+    return f"<div class='at-alert' role='status'><p>{escape(sentence(message))}</p></div>"
 
 
 def left_html() -> str:

@@ -45,7 +45,15 @@ TURN = (
     'learned. Returns {"rows": [{"image", "as_learned": {"label", "prob"}, "now": {"label", "prob"}}], '
     '"left_out": [sentence]}.'
 )
-MAKE_WEIGHTS = "The adapted image tower of a recipe. Returns a safetensors file under open_clip's names."
+MAKE_WEIGHTS = (
+    "The adapted image tower of a recipe. Returns a safetensors file under open_clip's names. The head, "
+    "which gives the answers, is not in it: it stays in the recipe. Refuses a recipe that moves no block."
+)
+BANK = (
+    "The bank of task vectors that the present model draws on. Returns "
+    '{"donors": [{"name", "trained_on", "before", "after"}], '
+    '"alike": {"rows": [donor], "columns": [donor], "values": [[cosine]]}}.'
+)
 
 
 def no_donor(name: str, known: tuple[str, ...]) -> str:

@@ -78,7 +78,7 @@ def folder_or_zip(folder_label: str, zip_label: str, *, name: str) -> gr.UploadB
     archive = gr.UploadButton(
         zip_label, file_types=[".zip"], size="sm", elem_id=f"{name}-zip", type="filepath"
     )
-    folder.click(None, js=f"() => window.atlasFolder('{name}-zip')", api_visibility="private")
+    folder.click(None, js=f"() => window.atlasFolder('{name}')", api_visibility="private")
     return archive
 
 

@@ -2,6 +2,7 @@
 
 Gradio fetches a file reference whose path is a web address, on the server and without a size limit. No
 visitor of this page needs that, so such requests are turned away, and so are those larger than it can make.
+Of uploads Gradio counts each file, but not all of them together: that is done here, as the bytes arrive.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from starlette.formparsers import MultiPartException
 
 from app import text
 
@@ -22,15 +25,23 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class RequestGuard:
-    """ASGI middleware: reads the body of a JSON request, within `max_bytes`, and passes it on or refuses."""
+    """ASGI middleware: reads the body of a JSON request, within `max_bytes`, and passes it on or refuses.
 
-    def __init__(self, app: Application, *, max_bytes: int) -> None:
+    An upload is passed on as it comes, up to `max_upload_bytes`.
+    """
+
+    def __init__(self, app: Application, *, max_bytes: int, max_upload_bytes: int) -> None:
         self.app = app
         self.max_bytes = max_bytes
+        self.max_upload_bytes = max_upload_bytes
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:  # noqa: D102 - ASGI's own name
-        if scope["type"] != "http" or _is_upload(scope):
+        if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        guarded = self._upload if _is_upload(scope) else self._request
+        return await guarded(scope, receive, send)
+
+    async def _request(self, scope: Message, receive: Receive, send: Send) -> None:
         if _asks_for_web_address(scope["path"]):
             return await _refuse(send, 403, text.NO_ADDRESSES)
         if scope["method"] not in ("POST", "PUT", "PATCH"):
@@ -41,6 +52,51 @@ class RequestGuard:
         if names_web_address(body):
             return await _refuse(send, 400, text.NO_ADDRESSES)
         return await self.app(scope, _replay(body, receive), send)
+
+    async def _upload(self, scope: Message, receive: Receive, send: Send) -> None:
+        if _declared(scope) > self.max_upload_bytes:
+            return await _refuse(send, 413, text.UPLOAD_TOO_LARGE)
+        body = _Counted(receive, self.max_upload_bytes)
+
+        async def answer(message: Message) -> None:
+            if not body.is_too_large:
+                await send(message)
+
+        try:
+            await self.app(scope, body.receive, answer)
+        except MultiPartException:
+            if not (body.is_too_large or body.is_broken_off):
+                raise
+        if body.is_too_large:
+            await _refuse(send, 413, text.UPLOAD_TOO_LARGE)
+        return None
+
+
+class _Counted:
+    """The body of an upload, which ends with an error where it is too large or the sender is gone.
+
+    It is the error at which a reader of forms deletes the files that it has begun; at others it leaves them.
+    """
+
+    def __init__(self, receive: Receive, max_bytes: int) -> None:
+        self._receive, self._left = receive, max_bytes
+        self._whole = False
+        self.is_broken_off = False
+
+    @property
+    def is_too_large(self) -> bool:
+        return self._left < 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.disconnect" and not self._whole:
+            self.is_broken_off = True
+            raise MultiPartException("the sender is gone")
+        self._left -= len(message.get("body", b""))
+        if self.is_too_large:
+            raise MultiPartException("the upload is too large")
+        self._whole = self._whole or not message.get("more_body", False)
+        return message
 
 
 def names_web_address(body: bytes) -> bool:
@@ -77,7 +133,13 @@ def _asks_for_web_address(route: str) -> bool:
 
 
 def _is_upload(scope: Message) -> bool:
-    return str(scope["path"]).rstrip("/").endswith("/upload")  # counted by Gradio's own max_file_size
+    return str(scope["path"]).rstrip("/").endswith("/upload")
+
+
+def _declared(scope: Message) -> int:
+    """How many bytes a request says that it has; 0 where it does not, or says nonsense."""
+    said = dict(scope["headers"]).get(b"content-length", b"")
+    return int(said) if said.isdigit() else 0
 
 
 async def _read(receive: Receive, max_bytes: int) -> bytes | None:

@@ -21,7 +21,10 @@ class Limits:
     turned: int = 4  # donors with a slider
     steps: int = 200
     run_seconds: float = 180.0  # a run that takes longer is stopped, and keeps what it has
-    file_megabytes: int = 25  # a zip of pictures; of one picture the engine takes 20 MiB
+    picture_megabytes: int = 20  # what the engine takes of one
+    packed_side: int = 896  # pixels, shorter side: larger pictures of a folder are made so on the page
+    file_megabytes: int = 100  # a zip of pictures
+    upload_megabytes: int = 400  # all files that are sent at once
     zip_files: int = 1000
     zip_megabytes: int = 100  # unpacked
     request_bytes: int = 1 << 20  # of what is not an upload: class names and file references
@@ -36,7 +39,7 @@ class Limits:
 
     @property
     def longest_stay_minutes(self) -> int:
-        """How long an upload can stay on the disk."""
+        """How long an upload can stay on the disk, and what came of it in memory, after it was last used."""
         return (self.sweep_seconds + self.keep_seconds) // 60
 
 

@@ -1,4 +1,8 @@
-"""The engine that the server starts with, opened before the page is served. Knows nothing of Gradio."""
+"""The engine that the server starts with, opened before the page is served. Knows nothing of Gradio.
+
+It keeps nothing of what it is asked on the disk: pictures and class names are a visitor's own. What is slow
+to make once, fetched models and banks built of them, stays there.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from pathlib import Path
 import atlas_engine as atlas
 from app import model_text as text
 
-__all__ = ["BUNDLED", "Opened", "open_engine"]
+__all__ = ["BUNDLED", "Opened", "chosen_as", "open_engine"]
 
 BUNDLED = "bundled"
 
@@ -44,15 +48,24 @@ def open_engine(
     donors = bank or os.environ.get("ATLAS_BANK") or None
     shipped = chosen == BUNDLED and donors is None
     try:
-        for step in atlas.prepare(chosen, bank=donors, device=device):
+        for step in atlas.prepare(chosen, bank=donors, device=device, cache=False):
             if step.phase == "bank":
                 tell(text.building(step.index, step.of, step.vector))
     except atlas.AtlasError as error:
         if shipped:
             raise
-        return Opened(atlas.open(BUNDLED, device=device), reason=str(error))
+        return Opened(atlas.open(BUNDLED, device=device, cache=False), reason=str(error))
     assert step.engine is not None  # the last step of a preparation has it
     return Opened(step.engine, own_bank=shipped, name=_shown(chosen))
+
+
+def chosen_as(name: str) -> str:
+    """What a visitor chooses a model by, from the name of its backbone: only the bundled one has its own.
+
+    >>> chosen_as("ViT-B-32/openai"), chosen_as("efficientnet-lite0-minilm-l6")
+    ('ViT-B-32/openai', 'bundled')
+    """
+    return name if "/" in name or "@" in name else BUNDLED
 
 
 def _shown(model: str) -> str:

@@ -67,6 +67,14 @@ def not_here(name: str) -> str:
     )
 
 
+def made_with(name: str, now: str) -> str:
+    """What whoever opens a link is told, where another model answers than when it was made."""
+    return (
+        f"This link was made with the model {name}, and {now} answers you now. For the same results choose "
+        f"it in the {TAB} tab first."
+    )
+
+
 def still(name: str, sentence: str) -> str:
     """A refusal, and who goes on answering."""
     return f"{sentence} The model {name} goes on answering you."

@@ -13,7 +13,13 @@
       return accept.includes("image/*")
         ? filled(words.no_picture, { name })
         : filled(words.other_ending, { name, ending: accept.join(", ") });
-    return file.size > bytes ? filled(words.too_large, { name }) : "";
+    const room = accept.includes("image/*") ? bytes.picture : bytes.file;
+    if (file.size <= room) return "";
+    return filled(accept.includes(".zip") ? words.large_zip : words.too_large, { name, most: room >> 20 });
+  };
+  const too_much = (files) => {
+    const sum = files.reduce((so_far, file) => so_far + file.size, 0);
+    return sum > bytes.all ? [filled(words.too_much, { sum: Math.ceil(sum / (1 << 20)), most: bytes.all >> 20 })] : [];
   };
   const zone_of = (input) => input.closest(".at-drop");
   const sifted = (input, files) => {
@@ -21,7 +27,9 @@
     if (files.length > room) return [[], [filled(words.too_many, { count: files.length, most: room })]];
     const accept = input.accept.split(",").map((one) => one.trim()).filter(Boolean);
     const faults = accept.length === 0 ? files.map(() => "") : files.map((file) => fault(file, accept));
-    return [files.filter((_, place) => !faults[place]), faults.filter(Boolean)];
+    const good = files.filter((_, place) => !faults[place]);
+    const more = too_much(good);
+    return [more.length > 0 ? [] : good, [...faults.filter(Boolean), ...more]];
   };
   const forget = () => document.querySelectorAll(".at-sifted").forEach((one) => one.remove());
   const tell = (input, sentences) => {
@@ -33,6 +41,7 @@
     for (const sentence of sentences) alert.appendChild(document.createElement("p")).textContent = sentence;
     (input.closest(".at-class, .at-buttons") ?? zone_of(input) ?? input).after(alert);
   };
+  window.atlasTell = tell; // for files that are looked at elsewhere
   const given = (files) => {
     const box = new DataTransfer();
     files.forEach((file) => box.items.add(file));

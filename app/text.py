@@ -33,7 +33,8 @@ ANSWERS_NOTE = (
     "The percentages share 100% among your words. The model always chooses, even when no word fits."
 )
 FOOTNOTE = (
-    f"Pictures are used for your answer only, and deleted within {LIMITS.longest_stay_minutes} minutes."
+    f"Pictures are used for your answer only, and deleted within {LIMITS.longest_stay_minutes} minutes after "
+    f"you last used them."
 )
 
 BANNER_HEADING = "The model that ships with aTLAS is answering."
@@ -46,12 +47,33 @@ BROKEN = (
 )
 NO_ADDRESSES = "Pictures are not fetched from web addresses. Save the picture, then upload the file."
 TOO_LARGE = "The request is too large. Upload pictures as files, and send fewer class names."
+UPLOAD_TOO_LARGE = (
+    f"These files have more than the {LIMITS.upload_megabytes} MB that are taken at once. Send fewer, or "
+    f"save them smaller."
+)
 
+FILL_FROM_FOLDER, FILL_FROM_ZIP = "From a folder", "From a zip"
 SIFTED = {  # of files that are not sent at all
     "no_picture": "{name}: is not a picture. Choose JPEG, PNG or WEBP files.",
     "other_ending": "{name}: cannot be taken here. Choose a file that ends in {ending}.",
-    "too_large": f"{{name}}: is larger than the {LIMITS.file_megabytes} MB that are taken. Save it smaller.",
+    "too_large": "{name}: is larger than the {most} MB that are taken. Save it smaller.",
+    "large_zip": (
+        "{name}: is larger than the {most} MB that are taken. Unpack it and choose the folder instead: the "
+        "page makes its pictures smaller on the way."
+    ),
     "too_many": "{count} files were chosen, but at most {most} are taken here. Choose fewer.",
+    "too_much": "These files have {sum} MB together, but at most {most} MB are taken at once. Choose fewer.",
+    "packing": "Getting the folder {name} ready: {done} of {count} pictures …",
+    "no_pictures": "{name}: is a folder without pictures. Choose one with JPEG, PNG or WEBP files.",
+    "many_pictures": (
+        "{name}: is a folder of {count} pictures, but at most {most} are taken here. Choose a smaller one."
+    ),
+    "large_folder": (
+        "{name}: is a folder with more than {most} MB of pictures, even after making them smaller. Choose a "
+        "smaller one."
+    ),
+    "no_zone": f"Files cannot be dropped here. Press {FILL_FROM_FOLDER} or {FILL_FROM_ZIP}.",
+    "unread_folder": "{name}: is a folder that the browser could not read to the end. Choose it again.",
 }
 
 # ---- teach
@@ -62,7 +84,6 @@ CLASS_PLACEHOLDERS = ("otter", "seal", "walrus")
 ROW_PICTURES = "Pictures"
 REMOVE_ROW = "Remove"
 ADD_ROW = "Add a class"
-FILL_FROM_FOLDER, FILL_FROM_ZIP = "From a folder", "From a zip"
 ZIP_HELP = "A folder or a zip has one folder of pictures per class."
 SAMPLES_HEADING = "2. Pictures to try it on"
 SAMPLES_LABEL = f"Pictures to try (up to {LIMITS.samples})"
@@ -79,6 +100,7 @@ METHOD_NAMES = {
     "text-probe": "A head alone",
 }
 STEPS_LABEL, LR_LABEL, SEED_LABEL = "Steps", "Learning rate", "Seed"
+NO_LEARNING = "With a learning rate of 0 nothing is learned. Give a number above 0, as 0.05."
 SEED_HELP = "The same seed gives the same answer."
 
 RESULT_HEADING = "Result"
@@ -122,7 +144,14 @@ RECIPE_HELP = (
 RECIPE_DOWNLOAD = "Download the recipe"
 RECIPE_UPLOAD = "Bring a recipe"
 WEIGHTS_HEADING = "The weights"
-WEIGHTS_HELP = "The adapted image tower as a safetensors file, under open_clip's names."
+WEIGHTS_HELP = (
+    "The adapted image tower as a safetensors file, under open_clip's names. It is not all that was learned: "
+    "the head, which gives the answers, is in the recipe, and the text tower stays as it was."
+)
+NO_BLOCK_MOVED = (
+    "No block of the image tower moved, so its weights are those of the base model, and there is nothing to "
+    "prepare. What was learned is a head, or nothing: take the recipe."
+)
 WEIGHTS_MAKE = "Prepare the weights"
 WEIGHTS_DOWNLOAD = "Download the weights"
 CODE_HEADING = "The same in Python"
@@ -151,6 +180,14 @@ def few_classes(count: int) -> str:
 def many_classes(count: int) -> str:
     """The refusal of a question with too many class names."""
     return f"There are {count} class names, but at most {LIMITS.classes} are taken at once. Remove some."
+
+
+def many_recipe_classes(name: str, count: int) -> str:
+    """The refusal of a recipe with too many classes."""
+    return (
+        f"{name}: has {count} classes, but this page takes recipes of at most {LIMITS.classes}. Use it with "
+        f"the Python library, which takes more."
+    )
 
 
 def many_images(count: int) -> str:
@@ -203,17 +240,21 @@ def remove_label(place: int) -> str:
     return f"Remove class {place}"
 
 
-def lesson_summary(counts: dict[str, int]) -> str:
-    """What is there to learn from, and the one thing that would help most.
+def lesson_summary(rows: list[tuple[str, int]]) -> str:
+    """What is there to learn from, names with how many pictures, and the one thing that would help most.
 
-    >>> lesson_summary({"otter": 3, "seal": 1})
+    >>> lesson_summary([("otter", 3), ("seal", 1)])
     '2 classes, 4 pictures. A second picture of seal would let the page check itself.'
     """
-    classes = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
-    total = sum(counts.values())
+    classes = "1 class" if len(rows) == 1 else f"{len(rows)} classes"
+    total = sum(count for _, count in rows)
     said = f"{classes}, {'1 picture' if total == 1 else f'{total} pictures'}."
-    single = [name for name, count in counts.items() if count == 1]
-    if single and counts:
+    names = [name.casefold() for name, _ in rows]
+    twice = [name for name, _ in rows if names.count(name.casefold()) > 1]
+    if twice:
+        return f"{said} The name {twice[-1][:60]} stands twice: change one."
+    single = [name for name, count in rows if count == 1]
+    if single:
         return f"{said} A second picture of {single[0][:60]} would let the page check itself."
     return said
 

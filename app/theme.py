@@ -42,7 +42,12 @@ def script() -> str:
             "roll": LIMITS.roll,
             "others": LIMITS.lesson_images,
         },
-        "bytes": LIMITS.file_megabytes << 20,
+        "bytes": {
+            "picture": LIMITS.picture_megabytes << 20,
+            "file": LIMITS.file_megabytes << 20,
+            "all": LIMITS.upload_megabytes << 20,
+        },
+        "side": LIMITS.packed_side,
     }
     calls = "\n".join(f"({path.read_text(encoding='utf-8')})({json.dumps(told)});" for path in SCRIPTS)
     return f"() => {{\n{calls}\n}}"

@@ -86,7 +86,11 @@ def launch(page: gr.Blocks, *, host: str | None = None, port: int | None = None,
 
 
 def _safely(*, mcp: bool) -> dict[str, Any]:
-    guard = Middleware(RequestGuard, max_bytes=LIMITS.mcp_bytes if mcp else LIMITS.request_bytes)
+    guard = Middleware(
+        RequestGuard,
+        max_bytes=LIMITS.mcp_bytes if mcp else LIMITS.request_bytes,
+        max_upload_bytes=LIMITS.upload_megabytes << 20,
+    )
     return {
         "mcp_server": mcp,
         "quiet": True,

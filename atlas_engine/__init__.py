@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from atlas_engine.errors import AtlasError
     from atlas_engine.fetching import Preparing, offers, prepare
     from atlas_engine.forgetting import Forgotten, forgotten, weakened
+    from atlas_engine.names import tidy_name
     from atlas_engine.prediction import Comparison, Predictions
     from atlas_engine.recipe import Recipe
     from atlas_engine.result import AdaptResult, Estimate, Step, Verdict
@@ -84,6 +85,7 @@ _HOMES = {
     "read_image": "data",
     "read_images": "data",
     "read_zip": "data",
+    "tidy_name": "names",
     "weakened": "forgetting",
 }
 
@@ -127,6 +129,7 @@ __all__ = [
     "read_image",
     "read_images",
     "read_zip",
+    "tidy_name",
     "weakened",
 ]
 

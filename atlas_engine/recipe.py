@@ -26,6 +26,7 @@ from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.config import software_version
 from atlas_engine.errors import AtlasError, RecipeError
 from atlas_engine.files import replacing
+from atlas_engine.names import is_legible
 
 __all__ = ["MAX_RECIPE_NBYTES", "Recipe"]
 
@@ -204,7 +205,7 @@ def _check_texts(recipe: Recipe) -> None:
         if len(texts) > MAX_ITEMS:
             raise RecipeError(f"it names {len(texts)} of {what}, more than {MAX_ITEMS}.")
         for text in texts:
-            if len(text) > MAX_TEXT or not text.isprintable():
+            if len(text) > MAX_TEXT or not is_legible(text):
                 raise RecipeError(f"the {what} name {text[:40]!r} is too long or has unprintable characters.")
     if len(set(of.tasks)) != len(of.tasks) or not of.tasks:
         raise RecipeError("its task names are not all different, or there are none.")

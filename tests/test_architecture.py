@@ -11,7 +11,7 @@ import pytest
 import atlas_engine
 from tests.drawn import ROOT
 
-BASE = {"errors", "config", "runtime", "cache", "files", "modules", "shares", "ending", "entropies"}
+BASE = {"errors", "config", "runtime", "cache", "files", "modules", "shares", "ending", "entropies", "names"}
 MAY_IMPORT = {  # what a part of the engine may import besides itself and the base
     "data": set(),
     "clip": set(),

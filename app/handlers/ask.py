@@ -74,7 +74,7 @@ def split_classes(class_text: str) -> tuple[str, ...]:
     >>> split_classes("otter, sea lion\\nwalrus,,")
     ('otter', 'sea lion', 'walrus')
     """
-    parts = (" ".join(part.split()) for part in re.split(r"[,;\n]", class_text))
+    parts = (atlas.tidy_name(part) for part in re.split(r"[,;\n]", class_text))
     return tuple(part for part in parts if part)
 
 

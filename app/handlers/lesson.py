@@ -6,7 +6,7 @@ cannot be read is left out with the engine's sentence; what makes the whole less
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,11 +71,10 @@ class Lesson:
     samples: tuple[Sample, ...] = ()
 
     def __post_init__(self) -> None:
-        kept = tuple(
-            Row(" ".join(row.name.split()), row.paths) for row in self.rows if row.name.strip() or row.paths
-        )
+        tidied = [Row(atlas.tidy_name(row.name), row.paths) for row in self.rows]
+        kept = {place: row for place, row in enumerate(tidied, start=1) if row.name or row.paths}
         _check_rows(kept)
-        object.__setattr__(self, "rows", tuple(sorted(map(_in_order, kept), key=_natural_name)))
+        object.__setattr__(self, "rows", tuple(sorted(map(_in_order, kept.values()), key=_natural_name)))
         _check_samples(self.samples)
 
     @property
@@ -172,7 +171,7 @@ def _written(folder: Path, place: int, name: str, source: bytes | Path) -> str:
 
 
 def _folder_words(name: str) -> str | None:
-    return " ".join(Path(name).parent.name.replace("_", " ").split()) or None
+    return atlas.tidy_name(Path(name).parent.name.replace("_", " ")) or None
 
 
 def _in_order(row: Row) -> Row:
@@ -183,8 +182,9 @@ def _natural_name(row: Row) -> tuple[object, ...]:
     return atlas.natural_key(row.name)
 
 
-def _check_rows(rows: Sequence[Row]) -> None:
-    for place, row in enumerate(rows, start=1):
+def _check_rows(rows: Mapping[int, Row]) -> None:
+    """Rows by their place on the page, where empty ones stand among them."""
+    for place, row in rows.items():
         if not row.name:
             raise atlas.AtlasError(text.nameless(place))
         if not row.paths:
@@ -193,7 +193,7 @@ def _check_rows(rows: Sequence[Row]) -> None:
         raise atlas.AtlasError(text.few_rows(len(rows)))
     if len(rows) > LIMITS.rows:
         raise atlas.AtlasError(text.many_rows(len(rows)))
-    count = sum(len(row.paths) for row in rows)
+    count = sum(len(row.paths) for row in rows.values())
     if count > LIMITS.lesson_images:
         raise atlas.AtlasError(text.many_lesson_images(count))
 

@@ -13,6 +13,7 @@ from app import roll_text, text
 from app.handlers.choices import Choices, RollChoices
 from app.handlers.lesson import Sample, read_samples
 from app.handlers.teach import compared
+from app.limits import LIMITS
 from app.state import Kept
 
 __all__ = [
@@ -73,13 +74,20 @@ def load_recipe(engine: atlas.Atlas, path: str, samples: Sequence[Sample]) -> tu
         recipe.check(model_fingerprint=engine.fingerprint, bank_fingerprint=engine.bank.fingerprint)
     except atlas.AtlasError as error:
         raise atlas.AtlasError(f"{name}: {error}") from None
+    if len(recipe.classes) > LIMITS.classes:  # each is read by the text tower, while everybody else waits
+        raise atlas.AtlasError(text.many_recipe_classes(name, len(recipe.classes)))
     shown, refused = read_samples(samples, recipe.classes)
     kept = Kept(recipe, text.BROUGHT, samples=shown, comparison=compared(engine, recipe, shown))
     return kept, refused
 
 
 def save_weights(engine: atlas.Atlas, recipe: atlas.Recipe, folder: Path) -> str:
-    """The adapted image tower's weights as a safetensors file in `folder`, under open_clip's names."""
+    """The adapted image tower's weights as a safetensors file in `folder`, under open_clip's names.
+
+    Where no block moved it is the base model's, and refused: what was learned, if anything, is the head.
+    """
+    if not bool(recipe.coefficients.values.any()):
+        raise atlas.AtlasError(text.NO_BLOCK_MOVED)
     path = folder / f"{_slug(recipe.classes)}-image-tower.safetensors"
     base = {TOWER + name: tensor for name, tensor in engine.backbone.visual.state_dict().items()}
     atlas.export(path, state=base, theta=dict(engine.adapted(recipe).named_parameters()))

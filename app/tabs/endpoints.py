@@ -38,13 +38,14 @@ def endpoints(answering: Answering, runs: Runs) -> None:
         method: str,
         steps: float,
         seed: float,
+        lr: float | None,
     ) -> Iterator[tuple[dict[str, Any], str | None]]:
         with TemporaryDirectory() as folder, runs.sign(request.session_hash) as sign:
             try:
                 engine = answering()
                 rows = unpack(archive, Path(folder))
                 lesson = Lesson(rows, tuple(Sample(path) for path in samples or []))
-                chosen = Choices(method, int(steps), seed=int(seed))
+                chosen = Choices(method, int(steps), Choices.lr if lr is None else float(lr), int(seed))
                 states = teach(engine, lesson, chosen, sign=sign)
                 yield from _told(states, Path(folder))
             except Exception as error:
@@ -80,6 +81,7 @@ def endpoints(answering: Answering, runs: Runs) -> None:
         method = gr.Dropdown(list(METHODS), value=usual.method, label=text.METHOD_LABEL)
         steps = gr.Number(usual.steps, precision=0, label=text.STEPS_LABEL)
         seed = gr.Number(usual.seed, precision=0, label=text.SEED_LABEL)
+        lr = gr.Number(usual.lr, label=text.LR_LABEL)
         result, rows = gr.JSON(label=api_text.RESULT), gr.JSON(label=api_text.ROWS)
         given, made = gr.File(label=api_text.RECIPE, type="filepath"), gr.File(label=api_text.RECIPE)
         ended = gr.JSON(label=api_text.STOPPED)
@@ -89,7 +91,7 @@ def endpoints(answering: Answering, runs: Runs) -> None:
         do_adapt, do_roll, do_stop, do_compare = gr.Button(), gr.Button(), gr.Button(), gr.Button()
     do_adapt.click(
         adapt,
-        [archive, samples, method, steps, seed],
+        [archive, samples, method, steps, seed, lr],
         [result, made],
         api_name="adapt",
         api_description=api_text.ADAPT,

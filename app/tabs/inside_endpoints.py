@@ -1,4 +1,6 @@
-"""What programs call to look inside a recipe: `/inside`, `/turn` and `/weights`. Knows nothing of torch.
+"""What programs call to look inside a recipe, `/inside`, `/turn` and `/weights`, and the bank: `/bank`.
+
+Knows nothing of torch.
 
 Names and types are kept stable, as those of `tabs.endpoints`.
 """
@@ -17,9 +19,10 @@ from app import api_text
 from app.border import DEVICE, told
 from app.donor_text import donor_data
 from app.engines import Answering
-from app.handlers.inside import heat, look_inside, strengths, turned
+from app.handlers.inside import Donor, alike, donors_of, heat, look_inside, strengths, turned
 from app.handlers.lesson import Sample
 from app.handlers.takeaway import load_recipe, save_weights
+from atlas_engine.views.figures import Grid
 
 __all__ = ["inside_endpoints"]
 
@@ -34,18 +37,16 @@ def inside_endpoints(answering: Answering) -> None:
             seen, grid = look_inside(engine, kept.recipe), heat(engine, kept.recipe)
         except Exception as error:
             raise gr.Error(told(error), print_exception=False) from None
-        donors = [
-            {
-                "name": one.name,
-                "share": one.share,
-                "trained_on": donor_data(one.dataset, one.classes, one.images),
-                "before": one.before,
-                "after": one.after,
-            }
-            for one in seen.donors
-        ]
-        drawn = {"rows": grid.rows, "columns": grid.columns, "values": grid.values}
-        return {"donors": donors, "layers": list(seen.layers), "map": drawn}
+        donors = [{**_facts(one), "share": one.share} for one in seen.donors]
+        return {"donors": donors, "layers": list(seen.layers), "map": _drawn(grid)}
+
+    def bank() -> dict[str, Any]:
+        try:
+            engine = answering()
+            donors, grid = donors_of(engine), alike(engine)
+        except Exception as error:
+            raise gr.Error(told(error), print_exception=False) from None
+        return {"donors": [_facts(one) for one in donors], "alike": _drawn(grid)}
 
     def turn(
         samples: Sequence[str] | None,
@@ -76,7 +77,7 @@ def inside_endpoints(answering: Answering) -> None:
         tasks, layers = gr.JSON(label=api_text.TASKS), gr.JSON(label=api_text.LAYERS)
         facts, rows = gr.JSON(label=api_text.RESULT), gr.JSON(label=api_text.ROWS)
         file = gr.File(label=api_text.WEIGHTS)
-        do_look, do_turn, do_weights = gr.Button(), gr.Button(), gr.Button()
+        do_look, do_turn, do_weights, do_tell = gr.Button(), gr.Button(), gr.Button(), gr.Button()
     do_look.click(inside, [given], facts, api_name="inside", api_description=api_text.INSIDE, **DEVICE)
     do_turn.click(
         turn, [samples, given, tasks, layers], rows, api_name="turn", api_description=api_text.TURN, **DEVICE
@@ -84,6 +85,20 @@ def inside_endpoints(answering: Answering) -> None:
     do_weights.click(
         weights, [given], file, api_name="weights", api_description=api_text.MAKE_WEIGHTS, **DEVICE
     )
+    do_tell.click(bank, None, facts, api_name="bank", api_description=api_text.BANK, **DEVICE)
+
+
+def _facts(donor: Donor) -> dict[str, Any]:
+    return {
+        "name": donor.name,
+        "trained_on": donor_data(donor.dataset, donor.classes, donor.images),
+        "before": donor.before,
+        "after": donor.after,
+    }
+
+
+def _drawn(grid: Grid) -> dict[str, Any]:
+    return {"rows": grid.rows, "columns": grid.columns, "values": grid.values}
 
 
 def _rows(now: atlas.Comparison | None) -> list[dict[str, Any]]:

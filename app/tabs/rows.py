@@ -15,6 +15,7 @@ from typing import Any
 
 import gradio as gr
 
+import atlas_engine as atlas
 from app import alerts, components, text
 from app.border import PRIVATE, QUICK, told
 from app.handlers.lesson import Row, unpack
@@ -130,9 +131,12 @@ def _count(*values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
 
 
 def _summary(rows: Sequence[Row]) -> str:
-    named = {row.name.strip() or text.class_label(place): len(row.paths) for place, row in enumerate(rows, 1)}
-    counts = {name: count for name, count in named.items() if count}
-    return text.lesson_summary(counts) if counts else text.ZIP_HELP
+    named = [
+        (atlas.tidy_name(row.name) or text.class_label(place), len(row.paths))
+        for place, row in enumerate(rows, start=1)
+        if row.paths
+    ]
+    return text.lesson_summary(named) if named else text.ZIP_HELP
 
 
 def _filling(gallery: gr.Gallery) -> Callable[[str], list[Any]]:

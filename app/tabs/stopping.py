@@ -15,6 +15,7 @@ from gradio.server_messages import ProcessCompletedMessage
 
 from app import alerts
 from app.border import DEVICE, QUICK
+from app.limits import LIMITS
 from app.state import Runs
 
 __all__ = ["departing", "leaving", "stopping"]
@@ -31,13 +32,17 @@ def stopping(runs: Runs) -> Callable[[gr.Request], Any]:
 
 
 def departing(page: gr.Blocks, runs: Runs) -> None:
-    """End the run of a visitor who closes the page.
+    """End the run of a visitor who closes the page; their result is kept no longer than if it were open.
 
-    Gradio says so of a page whose connection broke for a moment, too: so what is finished stays.
+    Gradio says so of a page whose connection broke for a moment, too: so what is finished stays for a while.
+    Gradio would keep it for an hour, and the page promises less.
     """
 
     def on_depart(request: gr.Request) -> None:
         runs.stop(request.session_hash)
+        session = page.state_holder.session_data.get(request.session_hash or "")
+        if session is not None:
+            session.STATE_TTL_WHEN_CLOSED = min(session.STATE_TTL_WHEN_CLOSED, LIMITS.keep_seconds)
 
     page.unload(on_depart)
 

@@ -14,13 +14,17 @@ import atlas_engine as atlas
 from app import alerts, components, inside_cards, text
 from app.border import DEVICE, PRIVATE, told
 from app.engines import Answering
-from app.handlers.choices import Choices, to_query
+from app.handlers.choices import Choices, RollChoices, to_query
 from app.handlers.takeaway import command_lines, origin_of, python_lines, save_recipe, save_weights
 from app.markup import heading, note
+from app.model import chosen_as
 from app.state import Kept
 from app.tabs.holding import Holding
 
 __all__ = ["TakePanel", "take_panel"]
+
+BROUGHT: dict[str, Choices | RollChoices] = {"": Choices(), "roll-": RollChoices()}
+"""The settings that the link of a recipe brought along is for, by the panel's prefix: its own tab's."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,13 @@ def take_panel(
                     text.WEIGHTS_DOWNLOAD, size="sm", visible=False, elem_id=f"{prefix}weights"
                 )
             alert = components.html_area(name=f"{prefix}weights-alert")
-    own = engine.backbone.name if bundled else None  # of any other model the lines tell its name
-    lines = components.html_area(_lines(engine, opening, own=own), name=f"{prefix}lines")
+    usual = engine.backbone.name  # of the page, when it is opened: lines and links tell of any other
+    own, brought = usual if bundled else None, BROUGHT[prefix]
+
+    def lines_of(engine: atlas.Atlas, result: Kept | None) -> str:
+        return _lines(engine, result, own=own, usual=usual, brought=brought)
+
+    lines = components.html_area(lines_of(engine, opening), name=f"{prefix}lines")
     make.click(_preparing(answering, held, weights), held.parts, [alert, weights], **PRIVATE, **DEVICE)
 
     def show(engine: atlas.Atlas, result: Kept | None) -> list[Any]:
@@ -85,7 +94,7 @@ def take_panel(
             return refuse(alerts.NOTHING)
         with TemporaryDirectory() as folder:
             file = _download(components.handed_over(recipe, save_recipe(result.recipe, Path(folder))))
-        return [file, gr.update(visible=False), _lines(engine, result, own=own), alerts.NOTHING]
+        return [file, gr.update(visible=False), lines_of(engine, result), alerts.NOTHING]
 
     def refuse(said: str) -> list[Any]:
         hidden = gr.update(visible=False)
@@ -115,12 +124,16 @@ def _download(path: str) -> Any:  # noqa: ANN401 - Gradio's update
     return gr.update(value=path, visible=True)
 
 
-def _lines(engine: atlas.Atlas, kept: Kept | None, *, own: str | None) -> str:
+def _lines(
+    engine: atlas.Atlas, kept: Kept | None, *, own: str | None, usual: str, brought: Choices | RollChoices
+) -> str:
     if kept is None:
         return note(text.NOTHING_TO_TAKE)
-    origin = origin_of(engine, bundled=own)
+    origin, now = origin_of(engine, bundled=own), engine.backbone.name
+    model = "" if now == usual else chosen_as(now)
+    query = to_query(kept.recipe.classes, kept.choices or brought, model=model)
     return (
         inside_cards.code_html(text.CODE_HEADING, python_lines(kept, origin=origin))
         + inside_cards.code_html(text.SHELL_HEADING, command_lines(kept, origin=origin))
-        + inside_cards.share_html(to_query(kept.recipe.classes, kept.choices or Choices()))
+        + inside_cards.share_html(query)
     )

@@ -6,7 +6,7 @@ Left the lesson, right its result: compare, look inside, take away. Knows nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import gradio as gr
@@ -24,6 +24,7 @@ from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept, Runs
 from app.tabs.holding import Holding
+from app.tabs.links import link_note
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown
 from app.tabs.rows import VALUES, ClassRows, GalleryItems, class_rows
 from app.tabs.samples import in_gallery, photos_from_zip, samples_of
@@ -98,7 +99,7 @@ def teach_tab(page: gr.Blocks, answering: Answering, runs: Runs, *, bundled: boo
     own.click(lambda: [*ClassRows.fill([]), None], None, filled, **QUICK)
     fill = photos_from_zip(form.samples)
     sample_zip.upload(fill, [sample_zip], [form.alert, form.samples], queue=False, **PRIVATE)
-    page.load(_from_link, None, [*filled, *form.settings], **QUICK)
+    page.load(_from_link(answering), None, [*filled, *form.settings, form.alert], **QUICK)
     return side
 
 
@@ -173,14 +174,19 @@ def _example(answering: Answering, held: Holding[Kept]) -> Callable[[gr.EventDat
     return on_example
 
 
-def _from_link(request: gr.Request) -> Frame:
-    """Class names and settings from the page's address, if it has any."""
-    names, choices = from_query(request.query_params.multi_items())
-    if not names:
-        return [gr.skip()] * (VALUES + 1 + SETTINGS)
-    rows = [Row(name, ()) for name in names]
-    return [*ClassRows.fill(rows), None, choices.method, choices.steps, choices.lr, choices.seed]
+def _from_link(answering: Answering) -> Callable[[gr.Request], Frame]:
+    def on_load(request: gr.Request) -> Frame:
+        """Class names and settings from the page's address, if it has any, and a word on its model."""
+        pairs = request.query_params.multi_items()
+        names, choices = from_query(pairs)
+        if not names:
+            return [gr.skip()] * (VALUES + 1 + SETTINGS + 1)
+        rows, settings = [Row(name, ()) for name in names], astuple(choices)
+        return [*ClassRows.fill(rows), None, *settings, link_note(pairs, answering().backbone.name)]
+
+    return on_load
 
 
 def _choices(method: str, steps: float, lr: float | None, seed: float | None) -> Choices:
-    return Choices(method, int(steps), float(lr or 0), int(seed or 0))
+    """The settings; a number that was emptied is as usual."""
+    return Choices(method, int(steps), Choices.lr if lr is None else float(lr), int(seed or 0))

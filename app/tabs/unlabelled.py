@@ -22,6 +22,7 @@ from app.limits import LIMITS
 from app.markup import heading, note
 from app.state import Kept, Runs
 from app.tabs.holding import Holding
+from app.tabs.links import link_note
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side
 from app.tabs.rows import GalleryItems
 from app.tabs.samples import in_gallery, photos_from_zip, samples_of
@@ -78,7 +79,8 @@ def unlabelled_tab(
     method = form.settings[0]
     form.every.input(lambda known: EVERY_NAME if known else OBJECTIVES[0], form.every, method, **QUICK)
     method.input(lambda name: name == EVERY_NAME, method, form.every, **QUICK)
-    page.load(_from_link, None, [tabs, form.names, form.every, *form.settings], **QUICK)
+    outputs = [tabs, form.names, form.every, *form.settings, form.alert]
+    page.load(_from_link(answering), None, outputs, **QUICK)
     return side
 
 
@@ -136,10 +138,15 @@ def _fill(event: gr.EventData) -> Frame:
     return [alerts.NOTHING, in_gallery(example.photos), ", ".join(example.classes)]
 
 
-def _from_link(request: gr.Request) -> Frame:
-    """Names and settings from the page's address, if it has any; then the page opens on this tab."""
-    names, choices = roll_from_query(request.query_params.multi_items())
-    if not names:
-        return [gr.skip()] * 5
-    known = choices.objective == EVERY_NAME
-    return [gr.Tabs(selected=TAB_ID), ", ".join(names), known, choices.objective, choices.seed]
+def _from_link(answering: Answering) -> Callable[[gr.Request], Frame]:
+    def on_load(request: gr.Request) -> Frame:
+        """Names and settings from the page's address, if it has any; then the page opens on this tab."""
+        pairs = request.query_params.multi_items()
+        names, choices = roll_from_query(pairs)
+        if not names:
+            return [gr.skip()] * 6
+        known, settings = choices.objective == EVERY_NAME, [choices.objective, choices.seed]
+        told = link_note(pairs, answering().backbone.name)
+        return [gr.Tabs(selected=TAB_ID), ", ".join(names), known, *settings, told]
+
+    return on_load

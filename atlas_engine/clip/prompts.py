@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from atlas_engine.config import MAX_CLASS_NAME
 from atlas_engine.errors import ConfigError, SupportError, unknown_name
+from atlas_engine.names import is_legible, tidy_name
 
 __all__ = ["TEMPLATES", "check_classes", "sentences", "template_set"]
 
@@ -53,10 +54,10 @@ def sentences(class_name: str, templates: Sequence[str]) -> list[str]:
 
 
 def check_classes(classes: Sequence[str], *, at_least: int = 1) -> tuple[str, ...]:
-    """The class names, stripped of outer blanks; or a SupportError that names the one that cannot be used."""
+    """The class names, tidied; or a SupportError that names the one that cannot be used."""
     if isinstance(classes, str):
         raise SupportError(f"class names must be a list, but got the text {classes!r}. Pass [{classes!r}].")
-    names = tuple(" ".join(str(name).split()) for name in classes)
+    names = tuple(tidy_name(str(name)) for name in classes)
     if len(names) < at_least:
         raise SupportError(
             f"got {len(names)} class name{'' if len(names) == 1 else 's'}, but at least {at_least} are "
@@ -67,6 +68,10 @@ def check_classes(classes: Sequence[str], *, at_least: int = 1) -> tuple[str, ..
         if not name:
             raise SupportError(
                 f"class name {position} of {len(names)} is empty. Give it a name or remove it."
+            )
+        if not is_legible(name):
+            raise SupportError(
+                f"class name {position} ({name[:30]!r}) has characters that cannot be shown. Type it anew."
             )
         if len(name) > MAX_CLASS_NAME:
             raise SupportError(

@@ -26,6 +26,7 @@ from atlas_engine.data.listing import Ignored, Listing, list_folder, list_zip, s
 from atlas_engine.data.picture import DEFAULT_LIMITS, ImageLimits, Picture
 from atlas_engine.data.zips import DEFAULT_ZIP_LIMITS, ZipLimits, open_zip
 from atlas_engine.errors import ConfigError, ImageError, SupportError
+from atlas_engine.names import tidy_name
 
 __all__ = [
     "ClassFolder",
@@ -161,8 +162,8 @@ def pretty_name(folder: str) -> str:
     >>> pretty_name("guinea_pig"), pretty_name("t-shirt")
     ('guinea pig', 't-shirt')
     """
-    words = unicodedata.normalize("NFC", folder).replace("_", " ").split()
-    return printable(" ".join(words), most=MAX_CLASS_NAME + 1)
+    words = tidy_name(unicodedata.normalize("NFC", folder).replace("_", " "))
+    return printable(words, most=MAX_CLASS_NAME + 1)
 
 
 def natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:

@@ -8,6 +8,8 @@ True
 
 from __future__ import annotations
 
+from atlas_engine.names import is_legible
+
 __all__ = [
     "ADVICE",
     "IMAGE_ENDINGS",
@@ -103,7 +105,7 @@ def printable(name: str, *, most: int = 120) -> str:
     >>> printable("a\\nb.jpg")
     'a?b.jpg'
     """
-    clean = "".join(letter if letter.isprintable() else "?" for letter in name)
+    clean = "".join(letter if is_legible(letter) else "?" for letter in name)
     return clean if len(clean) <= most else f"{clean[: most - 20]}…{clean[-19:]}"
 
 

@@ -14,6 +14,7 @@ from atlas_engine.data.folders import ClassFolder, read_folder, read_items
 from atlas_engine.data.picture import Picture
 from atlas_engine.data.transforms import to_square
 from atlas_engine.errors import ImageError, SupportError
+from atlas_engine.names import tidy_name
 
 __all__ = ["Support"]
 
@@ -33,6 +34,7 @@ class Support:
             )
         if len(self.classes) < 2:
             raise SupportError(f"got {len(self.classes)} class(es), but telling apart needs at least 2.")
+        object.__setattr__(self, "classes", tuple(tidy_name(name) for name in self.classes))
         strange = [label for label in self.labels if not 0 <= label < len(self.classes)]
         if strange:
             raise SupportError(f"label {strange[0]} is none of the {len(self.classes)} classes.")

@@ -8,11 +8,13 @@ from gradio_client.exceptions import AppError
 
 from app.examples import EXAMPLES, LESSONS
 from app.handlers.ask import answer_rows, ask
+from app.handlers.inside import donors_of
 from app.worked import RECIPE
 
 PARAMETERS = {
-    "/adapt": ["archive", "samples", "method", "steps", "seed"],
+    "/adapt": ["archive", "samples", "method", "steps", "seed", "lr"],
     "/adapt_unlabelled": ["photos", "classes", "objective", "seed"],
+    "/bank": [],
     "/choose": ["model"],
     "/compare": ["samples", "recipe"],
     "/forget": ["target", "control", "keep", "seed"],
@@ -132,3 +134,20 @@ def test_a_question_that_cannot_be_asked_comes_back_as_a_sentence(client, draw):
         client.predict(images=[handle_file(draw("a.png"))], classes="cat", api_name="/predict")
     with pytest.raises(AppError, match="no picture"):
         client.predict(images=[], classes="cat, dog", api_name="/predict")
+
+
+def test_a_program_is_told_of_the_bank_as_the_page_tells_it(client, engine):
+    told = client.predict(api_name="/bank")
+    names = [donor.name for donor in donors_of(engine)]
+    assert [donor["name"] for donor in told["donors"]] == names
+    assert all(donor["trained_on"] and donor["before"] <= donor["after"] <= 1 for donor in told["donors"])
+    alike = told["alike"]
+    assert set(alike["rows"]) == set(alike["columns"]) == set(names)
+    assert (
+        0 < alike["values"][0][1] == alike["values"][1][0] < 1
+    )  # cosines; a donor's with itself is left out
+
+
+def test_a_program_sets_the_learning_rate_and_one_of_nought_is_refused(client, archive):
+    with pytest.raises(AppError, match="nothing is learned"):
+        client.predict(archive=handle_file(archive), samples=[], steps=1, lr=0, api_name="/adapt")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
+from urllib.parse import urlsplit
 
+import gradio as gr
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from app import text
-from app.guard import names_web_address
+from app.guard import RequestGuard, names_web_address
 from app.limits import LIMITS
 
 META = {"_type": "gradio.FileData"}
@@ -77,3 +82,87 @@ def test_a_file_of_the_server_that_nobody_uploaded_is_not_read(server):
 
 def test_files_outside_the_examples_are_not_served(server):
     assert httpx.get(f"{server.address}/gradio_api/file={__file__}", timeout=60).status_code == 403
+
+
+MEGABYTE = 1 << 20
+BOUNDARY = b"--edge\r\n"
+FORM = {"content-type": "multipart/form-data; boundary=edge"}
+
+
+def part(nbytes):
+    head = b'Content-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
+    return BOUNDARY + head + b"x" * nbytes + b"\r\n"
+
+
+@pytest.fixture
+def guarded(tmp_path, monkeypatch):
+    """Gradio's own server behind a guard that takes uploads of a megabyte; and the folder of its uploads."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+    with gr.Blocks() as page:
+        gr.File()
+    page.max_file_size = None
+    app = gr.routes.App.create_app(page)
+    return RequestGuard(app, max_bytes=MEGABYTE, max_upload_bytes=MEGABYTE), tmp_path / "uploads"
+
+
+def files_in(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_an_upload_that_says_it_is_too_large_is_refused_before_a_byte_of_it_is_kept(guarded):
+    guard, folder = guarded
+    files = [("files", (f"{number}.png", b"x" * (MEGABYTE // 4))) for number in range(5)]
+    answer = TestClient(guard).post("/gradio_api/upload", files=files)
+    assert (answer.status_code, answer.json()["detail"]) == (413, text.UPLOAD_TOO_LARGE)
+    assert files_in(folder) == []
+
+
+def test_one_that_does_not_say_so_is_refused_as_it_comes_and_leaves_nothing(guarded):
+    guard, folder = guarded
+    parts = [part(MEGABYTE // 4)] * 5 + [b"--edge--\r\n"]
+    answer, took = ask_by(guard, parts)
+    assert (answer["status"], took) == (413, 4), "the part after the one that is too much is not asked for"
+    assert files_in(folder) == []
+
+
+def test_one_that_breaks_off_leaves_nothing(guarded):
+    guard, folder = guarded
+    ask_by(guard, [part(1000), part(1000)])
+    assert files_in(folder) == []
+
+
+def test_one_within_the_limit_is_kept(guarded):
+    guard, folder = guarded
+    answer, _ = ask_by(guard, [part(1000), b"--edge--\r\n"], ends=True)
+    assert answer["status"] == 200
+    assert [path.stat().st_size for path in files_in(folder)] == [1000]
+
+
+def ask_by(guard, chunks, *, ends=False):
+    """Send the chunks one by one, of no told length; the start of the answer, and how many were taken."""
+    told, taken = [], []
+
+    async def receive():
+        if len(taken) == len(chunks):
+            return {"type": "http.disconnect"}
+        taken.append(chunks[len(taken)])
+        more = not (ends and len(taken) == len(chunks))
+        return {"type": "http.request", "body": taken[-1], "more_body": more}
+
+    async def send(message):
+        told.append(message)
+
+    path, headers = "/gradio_api/upload", [(name.encode(), value.encode()) for name, value in FORM.items()]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
+    scope |= {"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1"}
+    asyncio.run(guard(scope | {"server": ("test", 80), "client": ("test", 1)}, receive, send))
+    return told[0] if told else None, len(taken)
+
+
+def test_the_server_that_strangers_use_has_the_limit_too(server):
+    host = urlsplit(server.address)
+    length = (LIMITS.upload_megabytes << 20) + 1
+    head = f"POST /gradio_api/upload HTTP/1.1\r\nHost: {host.netloc}\r\nContent-Length: {length}\r\n"
+    with socket.create_connection((host.hostname, host.port), timeout=60) as line:
+        line.sendall(f"{head}Content-Type: {FORM['content-type']}\r\n\r\n".encode())
+        assert line.recv(100).startswith(b"HTTP/1.1 413")

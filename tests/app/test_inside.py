@@ -10,9 +10,12 @@ import safetensors.torch
 import torch
 
 import atlas_engine as atlas
+from app import text
+from app.handlers.choices import Choices
 from app.handlers.inside import alike, donors_of, heat, look_inside, turned
 from app.handlers.lesson import Sample
 from app.handlers.takeaway import command_lines, load_recipe, python_lines, save_recipe, save_weights
+from app.handlers.teach import teach
 from app.worked import load_worked, make_worked
 from atlas_engine.cli.frame import main as atlas_command
 from tests.donors import DONORS, engine_with_donors
@@ -102,6 +105,17 @@ def test_the_weights_are_the_adapted_tower(small, kept, tmp_path):
     assert {f"visual.{name}" for name in tower.state_dict()} == set(saved)
     for name, weights in tower.named_parameters():
         assert torch.equal(saved[f"visual.{name}"], weights)
+
+
+@pytest.mark.parametrize("method", ["text-probe", "atlas"])
+def test_where_no_block_moved_there_are_no_weights_to_take_and_the_page_says_why(
+    small, lesson, tmp_path, method
+):
+    *_, last = teach(small, lesson, Choices(method=method, steps=0 if method == "atlas" else 1))
+    with pytest.raises(atlas.AtlasError) as caught:
+        save_weights(small, last.kept.recipe, tmp_path)
+    assert str(caught.value) == text.NO_BLOCK_MOVED
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_python_lines_are_python_with_the_settings_of_the_page(kept):

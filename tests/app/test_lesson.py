@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 import atlas_engine as atlas
+from app.handlers.ask import split_classes
+from app.handlers.choices import Choices, from_query
 from app.handlers.lesson import Lesson, Row, Sample, read_lesson, read_samples, unpack, unpack_photos
+from app.handlers.takeaway import save_recipe
+from app.handlers.teach import teach
 from app.limits import LIMITS
+from app.tabs.rows import ClassRows
+from app.tabs.teach import _choices
 
 TWO = (Row("otter", ("a.png",)), Row("seal", ("b.png",)))
 
@@ -18,6 +24,12 @@ def refusal(rows, samples=()):
     with pytest.raises(atlas.AtlasError) as caught:
         Lesson(tuple(rows), tuple(samples))
     return str(caught.value)
+
+
+def test_what_the_page_takes_of_a_picture_is_what_the_engine_takes():
+    of_engine = atlas.ImageLimits()
+    assert LIMITS.picture_megabytes << 20 == of_engine.max_bytes
+    assert LIMITS.packed_side >= of_engine.keep_side, "a picture is not made smaller than the engine keeps it"
 
 
 def test_empty_rows_are_dropped_and_names_are_tidied():
@@ -36,6 +48,7 @@ def test_classes_and_pictures_have_the_order_of_a_folder_of_them():
         ([], "no class"),
         ([Row("otter", ("a.png",))], "one class"),
         ([Row("otter", ("a.png",)), Row("", ("b.png",))], "Class 2 has pictures but no name"),
+        ([Row("otter", ("a.png",)), Row("", ()), Row(" ", ("b.png",))], "Class 3 has pictures but no name"),
         ([Row("otter", ("a.png",)), Row("seal", ())], "Class 'seal' has no pictures"),
         ([Row(f"c{n}", ("a.png",)) for n in range(LIMITS.rows + 1)], f"at most {LIMITS.rows}"),
         ([Row("otter", ("a.png",) * LIMITS.lesson_images), Row("seal", ("b.png",))], "to learn from"),
@@ -143,3 +156,45 @@ def test_a_zip_bomb_and_a_file_that_is_no_zip_are_refused_in_the_engines_words(t
         unpack(str(tmp_path / "bomb.zip"), tmp_path)
     with pytest.raises(atlas.AtlasError, match=r"words\.zip: is not a zip"):
         unpack(str(tmp_path / "words.zip"), tmp_path)
+
+
+def test_the_summary_counts_rows_and_tells_of_a_name_that_stands_twice():
+    rows = [Row("otter", ("a.png",)), Row("", ()), Row("Otter ", ("b.png", "c.png"))]
+    said = ClassRows.fill(rows)[1]
+    assert "2 classes, 3 pictures. The name Otter stands twice" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("\U0001f469\u200d\U0001f33e farmer", "\U0001f469\u200d\U0001f33e farmer"),
+        (
+            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        ),
+        ("sea\u00ad lion\u200f", "sea lion"),
+    ],
+)
+def test_names_of_any_script_are_learned_and_saved_and_soft_hyphens_dropped(
+    small, lesson, tmp_path, typed, kept
+):
+    first, *others = lesson.rows
+    again = Lesson((Row(typed, first.paths), *others))
+    assert kept in again.classes
+    *_, last = teach(small, again, Choices(method="text-probe", steps=1))
+    path = save_recipe(last.kept.recipe, tmp_path)
+    assert kept in atlas.Recipe.load(path).classes
+    assert split_classes(f"{typed}, otter") == (kept, "otter")
+
+
+def test_a_name_that_cannot_be_shown_is_refused_before_anything_is_learned(small, lesson):
+    first, *others = lesson.rows
+    with pytest.raises(atlas.AtlasError, match="cannot be shown"):
+        list(teach(small, Lesson((Row("a\x07b", first.paths), *others)), Choices(steps=1)))
+
+
+def test_an_emptied_learning_rate_is_the_usual_one_and_one_of_nought_is_refused():
+    assert _choices("auto", 3, None, None) == Choices(steps=3)
+    with pytest.raises(atlas.AtlasError, match="nothing is learned"):
+        _ = _choices("auto", 3, 0, 0).config
+    assert from_query([("class", "otter"), ("lr", "0")])[1] == Choices()

@@ -7,12 +7,13 @@ import time
 import gradio as gr
 import httpx
 import pytest
+from gradio.state_holder import StateHolder
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 from app.border import told
 from app.limits import LIMITS
-from app.model import Opened
+from app.model import Opened, open_engine
 from app.ui import build
 
 SECRETS = ("zanzibar", "quokka", "wombat")
@@ -29,6 +30,27 @@ def test_a_result_is_forgotten_after_a_while_and_uploads_are_deleted(page):
     assert len(kept) == 3
     assert all(0 < state.time_to_live <= LIMITS.keep_seconds for state in kept)
     assert page.delete_cache == (LIMITS.sweep_seconds, LIMITS.keep_seconds)
+
+
+def test_a_result_is_forgotten_no_later_when_the_page_is_closed(page):
+    page.state_session_capacity = LIMITS.sessions
+    holder = StateHolder()
+    holder.set_blocks(page)
+    session = holder["visitor"]
+    leaving = [fn.fn for fn in page.fns.values() if any(event == "unload" for _, event in fn.targets)]
+    for name in ("visitor", "somebody without a result"):
+        for leave in leaving:
+            leave(gr.Request(session_hash=name))
+    assert LIMITS.keep_seconds == session.STATE_TTL_WHEN_CLOSED
+
+
+@pytest.mark.parametrize("model", [None, "no such model"])
+def test_the_engine_of_the_page_keeps_no_picture_and_no_word_on_the_disk(monkeypatch, tmp_path, draw, model):
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+    engine = open_engine(model).engine
+    engine.predict([draw("zanzibar.png")], SECRETS)
+    assert engine.cache is None
+    assert not (tmp_path / "cache").exists()
 
 
 def test_every_event_that_computes_waits_for_the_one_lane(page):
@@ -70,3 +92,9 @@ def test_what_was_unpacked_on_the_way_is_gone(server, archive):
     client.predict(archive=handle_file(archive), samples=[], steps=1, api_name="/adapt")
     left = {path.name for path in server.folder.iterdir()} - {"cache", "uploads"}
     assert not [name for name in left if name.startswith("tmp")]
+
+
+def test_a_visit_leaves_nothing_in_the_cache(server, draw):
+    client = Client(server.address, verbose=False)
+    client.predict(images=[handle_file(draw("once.png", "teal"))], classes="cat, dog", api_name="/predict")
+    assert not [path for path in (server.folder / "cache").rglob("*") if path.is_file()]

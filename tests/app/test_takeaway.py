@@ -7,13 +7,16 @@ import shlex
 import shutil
 from pathlib import Path
 
+import gradio as gr
 import pytest
 
 import atlas_engine as atlas
 from app import text
 from app.handlers.choices import Choices
-from app.handlers.takeaway import SHIPPED, Origin, command_lines, origin_of, python_lines
+from app.handlers.takeaway import SHIPPED, Origin, command_lines, load_recipe, origin_of, python_lines
 from app.handlers.teach import teach
+from app.limits import LIMITS
+from app.tabs.takeaway import take_panel
 from atlas_engine import fetching
 from atlas_engine.cli.frame import main as atlas_command
 from tests.standins import ARCH, stand_in
@@ -84,3 +87,28 @@ def test_of_a_run_that_was_stopped_the_lines_say_that_it_cannot_be_repeated(kept
     for lines in (python_lines, command_lines):
         assert text.STOPPED_COMMENT in lines(stopped)
         assert text.STOPPED_COMMENT not in lines(kept)
+
+
+def test_a_recipe_of_too_many_classes_is_refused_before_any_name_of_it_is_read(small, kept, tmp_path):
+    read = small._read_head.cache_info().misses
+    names = tuple(f"thing {number}" for number in range(LIMITS.classes + 1))
+    dataclasses.replace(kept.recipe, classes=names).save(tmp_path / "many.atlas.safetensors")
+    with pytest.raises(atlas.AtlasError) as caught:
+        load_recipe(small, str(tmp_path / "many.atlas.safetensors"), [])
+    assert str(caught.value) == text.many_recipe_classes("many.atlas.safetensors", len(names))
+    assert small._read_head.cache_info().misses == read
+    dataclasses.replace(kept.recipe, classes=names[1:]).save(tmp_path / "most.atlas.safetensors")
+    brought, _ = load_recipe(small, str(tmp_path / "most.atlas.safetensors"), [])
+    assert len(brought.recipe.classes) == LIMITS.classes
+
+
+@pytest.mark.parametrize(("prefix", "key"), [("", "class"), ("roll-", "word")])
+def test_the_link_of_a_recipe_brought_along_opens_the_tab_it_was_brought_to(
+    small, kept, tmp_path, prefix, key
+):
+    with gr.Blocks():
+        panel = take_panel(small, gr.State(), None, bundled=False, prefix=prefix)
+    brought = dataclasses.replace(kept, choices=None)
+    shown = "".join(value for value in panel.show(brought, tmp_path) if isinstance(value, str))
+    assert f"href='?{key}=" in shown
+    assert "model=" not in shown, "it is the model that the page opens on"

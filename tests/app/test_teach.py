@@ -16,6 +16,7 @@ from app.handlers.lesson import Lesson, Row
 from app.handlers.teach import teach
 from app.limits import LIMITS
 from app.state import Runs
+from app.tabs.links import link_note
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +167,16 @@ def test_a_link_carries_names_and_settings_and_nothing_else():
 )
 def test_a_link_with_nonsense_gives_the_defaults(pairs):
     assert from_query(pairs) == ((), Choices())
+
+
+def test_a_link_names_the_model_where_it_is_not_the_usual_and_its_reader_is_told():
+    query = to_query(["otter", "seal"], Choices(), model="ViT-B-32/openai")
+    pairs = parse_qsl(query[1:])
+    assert from_query(pairs) == (("otter", "seal"), Choices())
+    said = link_note(pairs, "bundled")
+    assert "made with the model ViT-B-32/openai, and bundled answers you now" in said
+    assert link_note(pairs, "ViT-B-32/openai") == link_note(parse_qsl("class=a"), "bundled") == ""
+    assert link_note([("model", "<script>"), ("class", "a")], "bundled") == ""
 
 
 def test_a_link_names_no_more_classes_than_the_page_has_rows():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import atlas_engine as atlas
-from app import text
+from app import forget_text, model_text, text
 from app.examples import FOLDER, LESSONS
 from app.limits import LIMITS
 from app.worked import RECIPE
@@ -32,7 +32,9 @@ HAND_OVER = """([name, type, zone]) => {
     const box = new DataTransfer();
     box.items.add(new File(["MZ"], name, { type }));
     const options = { bubbles: true, cancelable: true, dataTransfer: box };
-    document.querySelector(zone).dispatchEvent(new DragEvent("drop", options));
+    const event = new DragEvent("drop", options);
+    document.querySelector(zone).dispatchEvent(event);
+    return event.defaultPrevented;
 }"""
 
 
@@ -92,10 +94,10 @@ def test_files_that_are_not_sent_at_all_are_told_of_at_once_and_the_others_go_on
     page = visit()
     panel(page, text.TAB_ASK)
     (tmp_path / "setup.exe").write_bytes(ELF)
-    (tmp_path / "huge.jpg").write_bytes(b"\0" * ((LIMITS.file_megabytes << 20) + 1))
+    (tmp_path / "huge.jpg").write_bytes(b"\0" * ((LIMITS.picture_megabytes << 20) + 1))
     page.set_input_files(IMAGES, [str(tmp_path / "setup.exe"), str(tmp_path / "huge.jpg"), draw("ok.png")])
     told(page, text.SIFTED["no_picture"].format(name="setup.exe"))
-    told(page, text.SIFTED["too_large"].format(name="huge.jpg"))
+    told(page, text.SIFTED["too_large"].format(name="huge.jpg", most=LIMITS.picture_megabytes))
     page.locator("#images .thumbnail-item").first.wait_for()
     assert thumbnails(page) == 1
     many = [draw(f"{number}.png", size=(8, 8)) for number in range(LIMITS.images + 1)]
@@ -108,6 +110,18 @@ def test_files_that_are_not_sent_at_all_are_told_of_at_once_and_the_others_go_on
     ask_about(page, words="cat, dog")
     wait_for_answers(page, 1)
     assert page.locator(".at-sifted").count() == 0
+
+
+def test_a_file_dropped_where_none_is_taken_does_not_take_the_place_of_the_page(visit):
+    page = visit()
+    panel(page, forget_text.TAB)
+    page.locator("#forget-target-zip").wait_for()
+    assert page.evaluate(HAND_OVER, ["cat.jpg", "image/jpeg", "h1"])
+    told(page, text.SIFTED["no_zone"])
+    panel(page, model_text.TAB)
+    page.locator("#use-model").wait_for()
+    assert page.evaluate(HAND_OVER, ["cat.jpg", "image/jpeg", "h1"])
+    assert page.locator(".at-sifted").filter(visible=True).count() == 0
 
 
 def test_a_thousand_files_at_once_are_counted_and_not_sent(visit, draw):
