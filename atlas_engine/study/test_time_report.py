@@ -38,15 +38,16 @@ class Worst:
 
 
 def roll_sheets(rows: Rows, *, shifted: Collection[str] = ()) -> list[Sheet]:
-    """Changes on shifted and on clean sets, the worst set, how often a method rolled back, and each set."""
+    """Changes on shifted and on clean sets, the worst set and roll, roll-backs, and each set."""
     learned = [row for row in rows if row.method != ZERO_SHOT]
     sheets = []
     if learned:
         for kind, own in _kinds(learned, shifted).items():
             title = f"Change to zero-shot in points, mean over {len(_sets(own))} {kind} set(s)"
             sheets.append(_sheet(title, own, _change))
-        below = f"worst set, and how many are below zero-shot by more than {100 * LOW:.0f} point"
-        sheets.append(_sheet(f"Change to zero-shot in points on the {below}", learned, _worst_cell))
+        for kind, cell in (("set", _worst_cell), ("roll", _worst_roll)):
+            below = f"worst {kind}, and how many are below zero-shot by more than {100 * LOW:.0f} point"
+            sheets.append(_sheet(f"Change to zero-shot in points on the {below}", learned, cell))
         sheets.append(_sheet("Seconds, median; how many were rolled back to zero-shot", learned, _cost))
     return [*sheets, *(_dataset_sheet(name, those(rows, dataset=name)) for name in names_in(rows, "dataset"))]
 
@@ -121,8 +122,17 @@ def _change(rows: Rows) -> str:
 
 def _worst_cell(rows: Rows) -> str:
     worst = worst_sets(rows)
-    low = sum(round(one.change, 9) < -LOW for one in worst)  # a point exactly is not more than a point
-    return f"{worst[0]}, {low} of {len(worst)}"
+    return f"{worst[0]}, {_below([one.change for one in worst])}"
+
+
+def _worst_roll(rows: Rows) -> str:
+    changes = [row.change for row in rows]
+    return f"{100 * min(changes):+.1f}, {_below(changes)}"
+
+
+def _below(changes: Sequence[float]) -> str:
+    low = sum(round(change, 9) < -LOW for change in changes)  # a point exactly is not more than a point
+    return f"{low} of {len(changes)}"
 
 
 def _cost(rows: Rows) -> str:

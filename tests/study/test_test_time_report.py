@@ -54,12 +54,18 @@ def test_the_worst_set_is_the_lowest_mean_over_seeds():
         ("pets fog:3", 0.15),
         ("sketch", 0.35),
     ]
-    assert of(roll_sheets(ROWS), "Change to zero-shot in points on the worst")["ufm"] == (
+    assert of(roll_sheets(ROWS), "Change to zero-shot in points on the worst set")["ufm"] == (
         "-1.0 (pets), 0 of 3",
     ), "a point is not more than a point"
     worse = [*ROWS, row("pets", "ufm", -0.5, seed=2)]
-    assert of(roll_sheets(worse), "Change to zero-shot in points on the worst")["ufm"] == (
+    assert of(roll_sheets(worse), "Change to zero-shot in points on the worst set")["ufm"] == (
         "-17.3 (pets), 1 of 3",
+    )
+
+
+def test_the_worst_roll_is_one_of_one_seed():
+    assert of(roll_sheets(ROWS), "Change to zero-shot in points on the worst roll")["ufm"] == (
+        "-2.0, 1 of 6",
     )
 
 
