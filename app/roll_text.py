@@ -14,8 +14,8 @@ EXAMPLES_HEADING = "Try an example"
 EXAMPLE_TITLE, EXAMPLE_NAMES = "Apples or melons", ("apple", "melon")
 PHOTOS_HEADING, NAMES_HEADING = "1. Your photos", "2. What they might show"
 PHOTOS_HELP = (
-    "Forty or more, best of all the things you name: with fewer photos, or where answers crowd into a few "
-    "names, Automatic keeps zero-shot."
+    "Forty or more, best of all the things you name: with fewer photos, or where the names hardly tell them "
+    "apart, Automatic keeps zero-shot."
 )
 PHOTOS_LABEL = f"Photos (up to {LIMITS.roll})"
 ZIP_HELP = (

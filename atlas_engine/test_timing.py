@@ -215,13 +215,15 @@ class _Adaptation:
 
     def run_norms(self) -> Generator[Step, None, NormsResult]:
         """The plain baseline: no check of ours, but that there is something to learn from."""
-        clean = self.seen(lambda squares: squares.float() / 255)
+        clean = self.moving.activations(self.scene.squares.float() / 255)
         features = self.moving.features(clean)
         same = nothing_to_learn(features)
         if same:
-            names = self.by_names(features).cpu()
-            return NormsResult(names, Outcome.finished, f"Zero-shot: {same}.", self.story.seconds())
-        views = yield from self.look(clean)
+            return self.by_zero_shot(features, Outcome.finished, f"zero-shot was kept, because {same}.")
+        try:
+            views = yield from self.look(clean)
+        except Halt as halt:
+            return self.by_zero_shot(features, halt.outcome, halt.reason)
         head, scale = self.class_head(self.scene.text.shape[1])
         subject = NormSubject(self.moving.tower, head, logit_scale=scale)
         ending = yield from self.learn(subject, views)
@@ -230,6 +232,9 @@ class _Adaptation:
         with torch.no_grad():
             logits = torch.cat([tower.logits(values, some) for some in torch.split(views.clean, CHUNK)])
         return NormsResult(logits.cpu(), ending.outcome, ending.reason, self.story.seconds())
+
+    def by_zero_shot(self, features: Tensor, outcome: Outcome, reason: str) -> NormsResult:
+        return NormsResult(self.by_names(features).cpu(), outcome, reason, self.story.seconds())
 
     # ---- phases
 

@@ -251,6 +251,13 @@ def test_a_run_that_ends_while_it_looks_keeps_zero_shot(engine, roll, limit):
     torch.testing.assert_close(answers(engine, result, roll), zero_shot(engine, roll), atol=1e-4, rtol=1e-4)
 
 
+def test_a_baseline_that_ends_while_it_looks_answers_as_zero_shot(engine, roll):
+    config = TestTimeConfig(steps=50, batch=8, deadline_seconds=1e-6)
+    ended = engine.test_time_norms(roll, CLASSES, method="ln-entropy", config=config).result()
+    assert ended.outcome is Outcome.deadline
+    torch.testing.assert_close(ended.logits, zero_shot(engine, roll), atol=1e-4, rtol=1e-4)
+
+
 def test_a_recipe_tells_what_its_run_really_went_by(engine, roll):
     config = TestTimeConfig(steps=3, epochs=4, batch=8, views=1, sharpness=0.3, collapse_below=0.0)
     kept = engine.test_time(roll, CLASSES, objective="sar", config=config).result().recipe.config

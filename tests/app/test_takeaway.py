@@ -16,6 +16,7 @@ from app.handlers.choices import Choices
 from app.handlers.takeaway import SHIPPED, Origin, command_lines, load_recipe, origin_of, python_lines
 from app.handlers.teach import teach
 from app.limits import LIMITS
+from app.tabs.holding import hold
 from app.tabs.takeaway import take_panel
 from atlas_engine import fetching
 from atlas_engine.cli.frame import main as atlas_command
@@ -103,12 +104,11 @@ def test_a_recipe_of_too_many_classes_is_refused_before_any_name_of_it_is_read(s
 
 
 @pytest.mark.parametrize(("prefix", "key"), [("", "class"), ("roll-", "word")])
-def test_the_link_of_a_recipe_brought_along_opens_the_tab_it_was_brought_to(
-    small, kept, tmp_path, prefix, key
-):
+def test_the_link_of_a_recipe_brought_along_opens_the_tab_it_was_brought_to(small, kept, prefix, key):
     with gr.Blocks():
-        panel = take_panel(small, gr.State(), None, bundled=False, prefix=prefix)
+        held = hold(None, name="shows", expired="gone")
+        panel = take_panel(lambda: small, held, bundled=False, prefix=prefix)
     brought = dataclasses.replace(kept, choices=None)
-    shown = "".join(value for value in panel.show(brought, tmp_path) if isinstance(value, str))
+    shown = "".join(value for value in panel.show(small, brought) if isinstance(value, str))
     assert f"href='?{key}=" in shown
     assert "model=" not in shown, "it is the model that the page opens on"
