@@ -38,7 +38,7 @@ def test_a_result_that_expired_is_told_of_and_a_new_one_can_be_had(visit, served
     panel(page, text.TAB_TAKE)
     page.locator("#lines").get_by_text("text-probe").first.wait_for()
     page.click("#make-weights")
-    page.locator("#weights:visible").wait_for()
+    page.locator("#weights-alert [role=alert]").filter(has_text=text.NO_BLOCK_MOVED).wait_for()
     holder = built.app.state_holder
     for session in list(holder.session_data):
         holder.delete_state(session)
