@@ -139,7 +139,7 @@ RIGHT, WRONG = "right", "wrong"
 
 RECIPE_HEADING = "The recipe"
 RECIPE_HELP = (
-    "A few kilobytes that rebuild the adapted model from the base model and its bank. No picture is in it."
+    "A small file that rebuilds the adapted model from the base model and its bank. No picture is in it."
 )
 RECIPE_DOWNLOAD = "Download the recipe"
 RECIPE_UPLOAD = "Bring a recipe"

@@ -1,4 +1,4 @@
-"""The recipe: a few KB that rebuild an adapted model. Knows nothing of models and banks but fingerprints.
+"""The recipe: a small file that rebuilds an adapted model. Knows nothing of models and banks but fingerprints.
 
 One safetensors file: the coefficients as float32, of the blocks that have any, what an adapter head learned
 (if any, in float16 as a rule) and, as JSON in the file's metadata, where they come from. Recipes travel

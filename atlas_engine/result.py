@@ -109,7 +109,7 @@ class AdaptResult:
         return self.recipe.coefficients
 
     def save(self, path: Path | str) -> None:
-        """Write the recipe, the few KB that rebuild the adapted model."""
+        """Write the recipe, the small file that rebuilds the adapted model."""
         self.recipe.save(path)
 
     def __repr__(self) -> str:
