@@ -1,4 +1,4 @@
-"""The recipe: a small file that rebuilds an adapted model. Knows nothing of models and banks but fingerprints.
+"""The recipe: a small file that rebuilds an adapted model. Of models and banks it knows only fingerprints.
 
 One safetensors file: the coefficients as float32, of the blocks that have any, what an adapter head learned
 (if any, in float16 as a rule) and, as JSON in the file's metadata, where they come from. Recipes travel

@@ -53,6 +53,7 @@ class Answer:
     seconds: float
     fell_back: bool = False
     estimate: Estimate | None = None
+    kept: str = ""  # the method that a choice among several came to
 
     def accuracy(self, labels: Tensor) -> float:
         """The share of pictures that are told right."""

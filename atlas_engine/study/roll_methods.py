@@ -72,7 +72,7 @@ def _mixed(name: str) -> Method:
         result = run.result()
         seconds = time.perf_counter() - start
         logits = engine.logits(result.recipe, roll.squares, bank=bank)
-        return Answer(logits.cpu(), seconds, result.fell_back)
+        return Answer(logits.cpu(), seconds, result.fell_back, kept=result.recipe.method)
 
     return Method(name, solve, _mixture)
 

@@ -84,7 +84,7 @@ class RollSettings(Settings):
 
 @dataclass(frozen=True)
 class RollRow:
-    """One method on one roll. `size` is as asked for, `images` how many there were."""
+    """One method on one roll. `size` is as asked for, `images` how many there were; `kept` is what it did."""
 
     dataset: str
     method: str
@@ -97,6 +97,7 @@ class RollRow:
     rolled_back: bool
     seconds: float
     images: int
+    kept: str = ""
 
     @property
     def change(self) -> float:
@@ -190,6 +191,7 @@ class _Sitting:
             rolled_back=answer.fell_back,
             seconds=answer.seconds,
             images=len(labels),
+            kept=answer.kept,
         )
 
 

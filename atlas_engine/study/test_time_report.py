@@ -8,11 +8,12 @@ standard deviation over seeds: `+2.1 ± 0.4`. A mean over sets is taken within e
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from atlas_engine.study.report import Sheet, names_in, those
-from atlas_engine.study.roll_methods import ZERO_SHOT
+from atlas_engine.study.roll_methods import AUTO, ZERO_SHOT
 from atlas_engine.study.rolls import EVERY
 from atlas_engine.study.test_time import CLEAN, RollRow
 from atlas_engine.study.trials import mean_of
@@ -48,6 +49,9 @@ def roll_sheets(rows: Rows, *, shifted: Collection[str] = ()) -> list[Sheet]:
         for kind, cell in (("set", _worst_cell), ("roll", _worst_roll)):
             below = f"worst {kind}, and how many are below zero-shot by more than {100 * LOW:.0f} point"
             sheets.append(_sheet(f"Change to zero-shot in points on the {below}", learned, cell))
+        chosen = [row for row in learned if row.method == AUTO and row.kept]
+        if chosen:
+            sheets.append(_sheet("What was done, and on how many rolls", chosen, _done))
         sheets.append(_sheet("Seconds, median; how many were rolled back to zero-shot", learned, _cost))
     return [*sheets, *(_dataset_sheet(name, those(rows, dataset=name)) for name in names_in(rows, "dataset"))]
 
@@ -133,6 +137,11 @@ def _worst_roll(rows: Rows) -> str:
 def _below(changes: Sequence[float]) -> str:
     low = sum(round(change, 9) < -LOW for change in changes)  # a point exactly is not more than a point
     return f"{low} of {len(changes)}"
+
+
+def _done(rows: Rows) -> str:
+    kept = Counter(row.kept for row in rows)
+    return ", ".join(f"{name} {count}" for name, count in sorted(kept.items()))
 
 
 def _cost(rows: Rows) -> str:

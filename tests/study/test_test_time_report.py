@@ -69,6 +69,12 @@ def test_the_worst_roll_is_one_of_one_seed():
     )
 
 
+def test_what_auto_did_is_counted_where_it_is_known():
+    assert not [sheet for sheet in roll_sheets(ROWS) if sheet.title.startswith("What was done")]
+    chosen = [row("pets", "auto", 0.1, seed=seed, kept=kept) for seed, kept in enumerate("aab")]
+    assert of(roll_sheets([*ROWS, *chosen]), "What was done") == {"auto": ("a 2, b 1",)}
+
+
 def test_costs_tell_the_median_and_how_often_a_method_rolled_back():
     assert of(roll_sheets(ROWS), "Seconds")["ufm"] == ("1.0, 1 of 6",)
 
