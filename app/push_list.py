@@ -15,12 +15,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 __all__ = ["copied", "main", "pushed"]
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = ("tests/", ".ci/", "app/crowd/", "assets/bench/")  # what checks and measures it
+LEFT_OUT = ("tests/", ".ci/", "app/crowd/")  # what checks and measures it
+ROWS = "assets/bench/*.json"  # what was measured; the documents that tell of it are pushed
 LEFT_OUT_FILES = (".gitignore", "Makefile", "requirements-dev.txt")
 DOCKER_ONLY = ("Dockerfile", ".dockerignore", "constraints.txt")
 ZERO_GPU_TORCH = {"torch": "2.11.0", "torchvision": "0.26.0"}  # the newest pair that ZeroGPU takes
@@ -35,7 +37,8 @@ def pushed(root: Path = ROOT, *, docker: bool = False) -> list[str]:
     ).stdout.split("\0")
     there = (name for name in told if name and (root / name).is_file())
     wanted = (name for name in there if not name.startswith(LEFT_OUT) and name not in LEFT_OUT_FILES)
-    return sorted(name for name in wanted if docker or name not in DOCKER_ONLY)
+    lean = (name for name in wanted if not fnmatch(name, ROWS))
+    return sorted(name for name in lean if docker or name not in DOCKER_ONLY)
 
 
 def copied(folder: Path, root: Path = ROOT, *, docker: bool = False, zero_gpu: bool = False) -> list[str]:

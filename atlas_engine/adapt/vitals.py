@@ -40,7 +40,7 @@ INFORMED, INFORMED_OF_SOME = 0.15, 0.2
 on it: where every class seems to be there, and where some seem to be missing."""
 SPREAD, SPREAD_OF_FEW, SPREAD_OF_ALL = 0.72, 0.6, 0.95
 """All classes are there where the proportions found have at least this share of the highest entropy: 72 % and
-60 % / C, at most 95 %. Of rolls of the bank's sets with a third of their classes, 3 in 100 pass."""
+60 % / C, at most 95 %. Of rolls with a third of their classes few pass (assets/bench/TEST-TIME.md)."""
 
 
 @dataclass(frozen=True)
