@@ -150,7 +150,6 @@ def _serve_on_zero_gpu() -> int:
 
     opened = open_engine(device="cpu")
     on_device = open_engine(opened.engine.backbone.name, device="cuda").engine
-    on_device.cache = None  # its connection would not survive the fork
     if on_device.bank_path is not None:
         _ = on_device.bank  # read now, so that the fork finds it on the device
     engines = Engines(opened.engine, name=opened.name)

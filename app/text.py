@@ -82,7 +82,6 @@ CLASSES_HEADING = "1. Your classes"
 CLASSES_LEAD = "Name each class and give it a few pictures: two or more each, and the page can check itself."
 CLASS_PLACEHOLDERS = ("otter", "seal", "walrus")
 ROW_PICTURES = "Pictures"
-REMOVE_ROW = "Remove"
 ADD_ROW = "Add a class"
 ZIP_HELP = "A folder or a zip has one folder of pictures per class."
 SAMPLES_HEADING = "2. Pictures to try it on"
