@@ -8,8 +8,8 @@ import sys
 import atlas_engine as atlas
 from app import text
 from app.model import open_engine
+from app.page import build, launch
 from app.tools import wants_mcp
-from app.ui import build, launch
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,10 +12,10 @@ from html import escape
 
 import atlas_engine as atlas
 from app import text
-from app.handlers.lesson import Shown
+from app.handlers.lesson import LabelledImage
 from app.markup import as_table, file_address, guess_list, note
 from atlas_engine.views.comparison import changes, confusion_grid
-from atlas_engine.views.figures import PHONE, Grid, heat_map
+from atlas_engine.views.heatmap import PHONE, Grid, heat_map
 
 __all__ = ["compare_html", "pairs_html"]
 
@@ -25,7 +25,9 @@ FEW = 5  # classes whose two maps fit beside each other
 CONFUSION_WIDTH, CONFUSION_WIDTH_OF_FEW = 560, 370  # pixels
 
 
-def compare_html(comparison: atlas.Comparison | None, samples: Sequence[Shown], *, remark: str = "") -> str:
+def compare_html(
+    comparison: atlas.Comparison | None, samples: Sequence[LabelledImage], *, remark: str = ""
+) -> str:
     """The samples by zero-shot and adapted, how many changed, and which classes are taken for which."""
     if comparison is None:
         return note(text.NO_SAMPLES)
@@ -39,7 +41,7 @@ def compare_html(comparison: atlas.Comparison | None, samples: Sequence[Shown], 
 
 
 def pairs_html(
-    comparison: atlas.Comparison, samples: Sequence[Shown], *, names: tuple[str, str], top: int = TOP
+    comparison: atlas.Comparison, samples: Sequence[LabelledImage], *, names: tuple[str, str], top: int = TOP
 ) -> str:
     """A card a picture with both rankings, under these two names."""
     truth = [sample.truth for sample in samples]
@@ -63,7 +65,7 @@ def _closed(cards: Sequence[str]) -> str:
     return f"<details>{summary}{_grid(cards)}</details>" if cards else ""
 
 
-def _pair(sample: Shown, what: str, *sides: tuple[str, Sequence[tuple[str, float]]]) -> str:
+def _pair(sample: LabelledImage, what: str, *sides: tuple[str, Sequence[tuple[str, float]]]) -> str:
     alt = escape(text.picture_alt(sample.picture.name))
     caption = text.truth_caption(sample.truth) if sample.truth else sample.picture.name
     columns = "".join(

@@ -17,7 +17,7 @@ from app.limits import LIMITS
 
 __all__ = ["Answering", "Engines", "Prepare"]
 
-Prepare = Callable[[str], Iterator[atlas.Preparing]]
+Prepare = Callable[[str], Iterator[atlas.SetupProgress]]
 Answering = Callable[[], atlas.Atlas]
 """Gives the engine of the present visitor. An event asks once, as it begins, and keeps to what it got: that
 answers to the end, even when the model is put away or another is chosen meanwhile."""

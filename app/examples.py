@@ -1,7 +1,7 @@
 """The ready examples: pictures to ask about, and lessons to teach. Knows nothing of Gradio or models.
 
-A lesson is a folder: `teach/CLASS/*.jpg` to learn from, `try/CLASS/*.jpg` to try it on, and what `app.worked`
-made of them. assets/examples/README.md has every picture's origin and licence.
+A lesson is a folder: `teach/CLASS/*.jpg` to learn from, `try/CLASS/*.jpg` to try it on, and
+what `app.prepared_examples` made of them. assets/examples/README.md has every picture's origin and licence.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app import forget_text, roll_text
-from app.handlers.lesson import Lesson, Row, Sample
+from app.handlers.lesson import ClassRow, FewShotRequest, SampleFile
 
 __all__ = [
     "EXAMPLES",
@@ -60,19 +60,19 @@ class LessonExample:
         return FOLDER / self.folder
 
     @property
-    def lesson(self) -> Lesson:
+    def lesson(self) -> FewShotRequest:
         """The classes in alphabetical order, and the pictures to try, each with its class."""
-        rows = [Row(_words(one), _pictures(one)) for one in _folders(self.path / "teach")]
+        rows = [ClassRow(_words(one), _pictures(one)) for one in _folders(self.path / "teach")]
         samples = [
-            Sample(path, _words(one)) for one in _folders(self.path / "try") for path in _pictures(one)
+            SampleFile(path, _words(one)) for one in _folders(self.path / "try") for path in _pictures(one)
         ]
-        return Lesson(tuple(rows), tuple(samples))
+        return FewShotRequest(tuple(rows), tuple(samples))
 
     @property
-    def photos(self) -> tuple[Sample, ...]:
+    def photos(self) -> tuple[SampleFile, ...]:
         """All its pictures, each with its class."""
         lesson = self.lesson
-        taught = tuple(Sample(path, row.name) for row in lesson.rows for path in row.paths)
+        taught = tuple(SampleFile(path, row.name) for row in lesson.rows for path in row.paths)
         return (*taught, *lesson.samples)
 
 
@@ -81,7 +81,7 @@ class RollExample:
     """Photos without labels, and names for them; the class of each is there to count afterwards."""
 
     title: str
-    photos: tuple[Sample, ...]
+    photos: tuple[SampleFile, ...]
     classes: tuple[str, ...]
 
     @classmethod
@@ -92,7 +92,9 @@ class RollExample:
     @classmethod
     def of_several(cls, title: str, lessons: dict[str, LessonExample]) -> RollExample:
         """The pictures of several lessons, each lesson under one name."""
-        photos = tuple(Sample(one.path, name) for name, lesson in lessons.items() for one in lesson.photos)
+        photos = tuple(
+            SampleFile(one.path, name) for name, lesson in lessons.items() for one in lesson.photos
+        )
         return cls(title, photos, tuple(lessons))
 
     @property
@@ -112,19 +114,20 @@ class ForgetExample:
     each: int = 10  # pictures of each to keep
 
     @property
-    def target(self) -> tuple[Row, ...]:
+    def target(self) -> tuple[ClassRow, ...]:
         """What to forget: the fine classes."""
         rows = self.fine.lesson.rows
         tried = self.fine.lesson.samples
         return tuple(
-            Row(row.name, (*row.paths, *(one.path for one in tried if one.truth == row.name))) for row in rows
+            ClassRow(row.name, (*row.paths, *(one.path for one in tried if one.truth == row.name)))
+            for row in rows
         )
 
     @property
-    def control(self) -> tuple[Row, ...]:
+    def control(self) -> tuple[ClassRow, ...]:
         """What to keep: one lesson against the other, as many pictures of every class as will do."""
         return tuple(
-            Row(name, _dealt([row.paths for row in one.lesson.rows], self.each))
+            ClassRow(name, _dealt([row.paths for row in one.lesson.rows], self.each))
             for name, one in zip(self.names, (self.fine, self.other), strict=True)
         )
 

@@ -13,8 +13,8 @@ from app import forget_text, text
 from app.alerts import sentence
 from app.compare_cards import pairs_html
 from app.examples import ForgetExample
-from app.handlers.forget import Unlearned
-from app.handlers.lesson import Shown
+from app.handlers.forget import ForgetResult
+from app.handlers.lesson import LabelledImage
 from app.markup import example_button, example_row, heading, note
 
 __all__ = ["example_html", "numbers_html", "seen_html", "verdict_html"]
@@ -29,7 +29,7 @@ def example_html(example: ForgetExample) -> str:
     return example_row(forget_text.EXAMPLES_HEADING, [button])
 
 
-def verdict_html(kept: Unlearned, *, remark: str = "") -> str:
+def verdict_html(kept: ForgetResult, *, remark: str = "") -> str:
     """The honest sentence, large."""
     mood = "helped" if kept.helped else "same"
     told = "".join(note(words) for words in (remark, text.STOPPED_NOTE if kept.stopped else "") if words)
@@ -40,7 +40,7 @@ def verdict_html(kept: Unlearned, *, remark: str = "") -> str:
     )
 
 
-def numbers_html(kept: Unlearned, strength: float) -> str:
+def numbers_html(kept: ForgetResult, strength: float) -> str:
     """Both accuracies at a strength, the curves they lie on, and all of them as a table."""
     first, now = kept.curve[0], kept.at(strength)
     bars = _bar(forget_text.TARGET_SIDE, first.target, now.target, side="target")
@@ -52,7 +52,7 @@ def numbers_html(kept: Unlearned, strength: float) -> str:
     )
 
 
-def seen_html(seen: Sequence[tuple[atlas.Comparison, tuple[Shown, ...]]]) -> str:
+def seen_html(seen: Sequence[tuple[atlas.Comparison, tuple[LabelledImage, ...]]]) -> str:
     """Some pictures of each side, as the model was and now."""
     sides = zip((forget_text.TARGET_SIDE, forget_text.CONTROL_SIDE), seen, strict=True)
     names = (forget_text.AS_IT_WAS, forget_text.NOW)
@@ -70,7 +70,7 @@ def _bar(name: str, before: float, now: float, *, side: str) -> str:
     )
 
 
-def _curves(curve: Sequence[atlas.Forgotten], strength: float) -> str:
+def _curves(curve: Sequence[atlas.ForgettingPoint], strength: float) -> str:
     def line(side: str) -> str:
         points = " ".join(f"{_x(one.scale):.1f},{_y(getattr(one, side)):.1f}" for one in curve)
         return f"<polyline class='at-{side}-side' points='{points}'/>"
@@ -94,7 +94,7 @@ def _y(share: float) -> float:
     return EDGE + (HEIGHT - 2 * EDGE) * (1 - share)
 
 
-def _table(curve: Sequence[atlas.Forgotten]) -> str:
+def _table(curve: Sequence[atlas.ForgettingPoint]) -> str:
     head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in forget_text.TABLE_COLUMNS)
     rows = "".join(
         f"<tr><th scope='row'>{one.scale:.0%}</th><td>{one.target:.0%}</td><td>{one.control:.0%}</td></tr>"

@@ -8,7 +8,7 @@ from html import escape
 from app import donor_text, inside_text, text
 from app.handlers.inside import Donor
 from app.markup import as_table, heading, note
-from atlas_engine.views.figures import PHONE, Grid, heat_map
+from atlas_engine.views.heatmap import PHONE, Grid, heat_map
 
 __all__ = ["bank_html", "code_html", "donors_html", "map_html", "share_html"]
 

@@ -7,7 +7,7 @@ from html import escape
 from urllib.parse import quote
 
 from app import text
-from atlas_engine.views.figures import Grid, as_text
+from atlas_engine.views.heatmap import Grid, as_text
 
 __all__ = ["as_table", "example_button", "example_row", "file_address", "guess_list", "heading", "note"]
 

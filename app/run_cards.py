@@ -11,9 +11,9 @@ from html import escape
 import atlas_engine as atlas
 from app import roll_text, text
 from app.alerts import sentence
-from app.handlers.teach import Taught
+from app.handlers.teach import RunProgress
 from app.markup import heading, note
-from app.state import Kept
+from app.state import SavedResult
 
 __all__ = ["estimates_html", "loss_curve", "progress_html", "verdict_html"]
 
@@ -21,7 +21,7 @@ ZERO_SHOT, ASKED = "zero-shot", "was asked for"  # as the engine says it
 CURVE_WIDTH, CURVE_HEIGHT = 260, 64  # pixels
 
 
-def progress_html(taught: Taught) -> str:
+def progress_html(taught: RunProgress) -> str:
     """What the run is doing, how long it will take, its loss so far and what is known of its accuracy."""
     left = "" if taught.seconds_left is None else text.time_left(taught.seconds_left)
     doing = text.phase(taught.phase, taught.index, taught.of)
@@ -36,7 +36,7 @@ def progress_html(taught: Taught) -> str:
     )
 
 
-def verdict_html(kept: Kept, *, remark: str = "") -> str:
+def verdict_html(kept: SavedResult, *, remark: str = "") -> str:
     """The honest sentence, large, with what it rests on."""
     mood = {True: "helped", False: "same", None: "open"}[kept.helped]
     remarks = [remark, text.STOPPED_NOTE if kept.stopped else ""]
@@ -64,7 +64,7 @@ def estimates_html(
     return f"<div class='at-estimates'><ul>{rows}</ul>{explained}</div>"
 
 
-def _estimates_kept(kept: Kept) -> str:
+def _estimates_kept(kept: SavedResult) -> str:
     summary = f"<summary>{escape(text.HELD_OUT_QUESTION)}</summary>"
     explained = f"<details>{summary}{note(text.HELD_OUT_NOTE)}</details>"
     return estimates_html(kept.estimates, kept=kept.recipe.method, explained=explained)
@@ -86,14 +86,14 @@ def loss_curve(losses: Sequence[float]) -> str:
     )
 
 
-def _told(kept: Kept) -> str:
+def _told(kept: SavedResult) -> str:
     """The engine's sentence, with the name that the page has for a method."""
     method = kept.recipe.method
     name = {**roll_text.METHOD_NAMES, **text.METHOD_NAMES}.get(method, method)
     return sentence(kept.sentence.replace(f"{method} {ASKED}", f"“{name}” {ASKED}"))
 
 
-def _overlap(kept: Kept) -> bool:
+def _overlap(kept: SavedResult) -> bool:
     """Whether the bands of zero-shot and of what was kept have a part in common."""
     found = {one.method: one for one in kept.estimates}
     before, after = found.get(ZERO_SHOT), found.get(kept.recipe.method)

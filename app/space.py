@@ -57,7 +57,7 @@ def main() -> int:
 
 def through_gpu(page: gr.Blocks, engines: Engines, on_device: object, *, gpu: Handler) -> list[str]:
     """Send every event of the device's lane through the decorator `gpu`; gives back their handlers' names."""
-    from app.border import DEVICE
+    from app.events import DEVICE
 
     sent = []
     for event in page.fns.values():
@@ -146,7 +146,7 @@ def _serve_on_zero_gpu() -> int:
     from app import text
     from app.engines import Engines
     from app.model import open_engine
-    from app.ui import build, launch
+    from app.page import build, launch
 
     opened = open_engine(device="cpu")
     on_device = open_engine(opened.engine.backbone.name, device="cuda").engine

@@ -1,8 +1,8 @@
 """What the server holds for visitors: a finished adaptation each, and the runs under way. CPU values only.
 
-A session's `Kept` lives in Gradio's state, which is deep-copied and has a time to live. Stop signs are found
-by session, so that Stop and a closed page end a visitor's own run and no other; also where the run is in a
-process that was forked for it. Knows nothing of Gradio.
+A session's `SavedResult` lives in Gradio's state, which is deep-copied and has a time to live. Stop
+signs are found by session, so that Stop and a closed page end a visitor's own run and no other;
+also where the run is in a process that was forked for it. Knows nothing of Gradio.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 import atlas_engine as atlas
 from app import text
 from app.handlers.choices import Choices, RollChoices
-from app.handlers.lesson import Shown
+from app.handlers.lesson import LabelledImage
 
-__all__ = ["Kept", "Runs", "StopSign"]
+__all__ = ["Runs", "SavedResult", "StopSign"]
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class SavedResult:
     """A recipe and its story, the samples it was tried on, and what came of it."""
 
     recipe: atlas.Recipe
@@ -39,11 +39,11 @@ class Kept:
     losses: tuple[float, ...] = ()
     seconds: float = 0.0
     stopped: bool = False
-    samples: tuple[Shown, ...] = ()
+    samples: tuple[LabelledImage, ...] = ()
     comparison: atlas.Comparison | None = None
     example: bool = False  # whether it ships with the page
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
+    def __deepcopy__(self, memo: dict[int, Any]) -> SavedResult:
         return self  # nothing in it is ever written to
 
     @property

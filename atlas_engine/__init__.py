@@ -14,79 +14,78 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
+    from atlas_engine.adapt.arithmetic.forgetting import ForgettingPoint, forgetting_curve, scale_recipe
     from atlas_engine.adapt.few_shot import FewShotConfig
-    from atlas_engine.adapt.run import Run
-    from atlas_engine.adapt.test_time import TestTimeConfig
-    from atlas_engine.arithmetic.config import AddConfig, NegateConfig
-    from atlas_engine.atlas import Atlas, open, predict
+    from atlas_engine.adapt.stream import Stream, StreamConfig
+    from atlas_engine.adapt.unlabelled import TestTimeConfig
     from atlas_engine.cache import Cache
+    from atlas_engine.class_names import tidy_name
     from atlas_engine.compose.contributions import Contributions, contributions
     from atlas_engine.compose.export import export
     from atlas_engine.config import describe
     from atlas_engine.data import (
         ClassFolder,
+        Image,
         ImageLimits,
-        Picture,
         ZipLimits,
         natural_key,
-        read_flat,
         read_folder,
         read_image,
         read_images,
+        read_images_in,
         read_zip,
     )
     from atlas_engine.data.support import Support
+    from atlas_engine.engine import Atlas, open, predict
     from atlas_engine.errors import AtlasError
-    from atlas_engine.fetching import Preparing, offers, prepare
-    from atlas_engine.forgetting import Forgotten, forgotten, weakened
-    from atlas_engine.names import tidy_name
-    from atlas_engine.prediction import Comparison, Predictions
+    from atlas_engine.library import SetupProgress, available_models, prepare
+    from atlas_engine.predictions import Comparison, Predictions
     from atlas_engine.recipe import Recipe
-    from atlas_engine.result import AdaptResult, Estimate, Step, Verdict
-    from atlas_engine.streaming import Stream, StreamConfig
+    from atlas_engine.result import AdaptResult, Estimate, Run, Step, Verdict
 
 _HOMES = {
     "AdaptResult": "result",
-    "AddConfig": "arithmetic.config",
-    "Atlas": "atlas",
+    "AddConfig": "adapt.arithmetic.config",
+    "Atlas": "engine",
     "AtlasError": "errors",
     "Cache": "cache",
     "ClassFolder": "data",
-    "Comparison": "prediction",
+    "Comparison": "predictions",
     "Contributions": "compose.contributions",
     "Estimate": "result",
     "FewShotConfig": "adapt.few_shot",
-    "Forgotten": "forgetting",
+    "ForgettingPoint": "adapt.arithmetic.forgetting",
     "ImageLimits": "data",
-    "NegateConfig": "arithmetic.config",
-    "Picture": "data",
-    "Predictions": "prediction",
-    "Preparing": "fetching",
+    "NegateConfig": "adapt.arithmetic.config",
+    "Image": "data",
+    "Predictions": "predictions",
+    "SetupProgress": "library",
     "Recipe": "recipe",
-    "Run": "adapt.run",
+    "Run": "result",
     "Step": "result",
-    "Stream": "streaming",
-    "StreamConfig": "streaming",
+    "Stream": "adapt.stream",
+    "StreamConfig": "adapt.stream",
     "Support": "data.support",
-    "TestTimeConfig": "adapt.test_time",
+    "TestTimeConfig": "adapt.unlabelled",
     "Verdict": "result",
     "ZipLimits": "data",
     "contributions": "compose.contributions",
     "describe": "config",
     "export": "compose.export",
-    "forgotten": "forgetting",
+    "forgetting_curve": "adapt.arithmetic.forgetting",
     "natural_key": "data",
-    "offers": "fetching",
-    "open": "atlas",
-    "predict": "atlas",
-    "prepare": "fetching",
-    "read_flat": "data",
+    "available_models": "library",
+    "open": "engine",
+    "predict": "engine",
+    "prepare": "library",
+    "read_images_in": "data",
     "read_folder": "data",
     "read_image": "data",
     "read_images": "data",
     "read_zip": "data",
-    "tidy_name": "names",
-    "weakened": "forgetting",
+    "tidy_name": "class_names",
+    "scale_recipe": "adapt.arithmetic.forgetting",
 }
 
 __all__ = [
@@ -100,14 +99,14 @@ __all__ = [
     "Contributions",
     "Estimate",
     "FewShotConfig",
-    "Forgotten",
+    "ForgettingPoint",
+    "Image",
     "ImageLimits",
     "NegateConfig",
-    "Picture",
     "Predictions",
-    "Preparing",
     "Recipe",
     "Run",
+    "SetupProgress",
     "Step",
     "Stream",
     "StreamConfig",
@@ -115,22 +114,22 @@ __all__ = [
     "TestTimeConfig",
     "Verdict",
     "ZipLimits",
+    "available_models",
     "contributions",
     "describe",
     "export",
-    "forgotten",
+    "forgetting_curve",
     "natural_key",
-    "offers",
     "open",
     "predict",
     "prepare",
-    "read_flat",
     "read_folder",
     "read_image",
     "read_images",
+    "read_images_in",
     "read_zip",
+    "scale_recipe",
     "tidy_name",
-    "weakened",
 ]
 
 

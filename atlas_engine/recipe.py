@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -19,16 +19,25 @@ from typing import TypeAlias, TypeVar
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from atlas_engine.bank.blocks import KINDS, Block, BlockTable
+from atlas_engine.bank.blocks import BLOCK_KINDS, Block, BlockTable
+from atlas_engine.class_names import is_legible
+from atlas_engine.clip.backbone import Backbone
+from atlas_engine.clip.feature_levels import (
+    FeatureStats,
+    matching_logit_scale,
+    pad_text_embeddings,
+    with_feature_levels,
+)
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.config import software_version
 from atlas_engine.errors import AtlasError, RecipeError
 from atlas_engine.files import replacing
-from atlas_engine.names import is_legible
+from atlas_engine.heads.registry import FeatureLevel, find_head
 
-__all__ = ["MAX_RECIPE_NBYTES", "Recipe"]
+__all__ = ["MAX_RECIPE_NBYTES", "Recipe", "as_predictor"]
 
 MAX_RECIPE_NBYTES = 64 * 2**20
 MAX_HEADER_NBYTES = 8 * 2**20
@@ -290,7 +299,7 @@ def _rebuild(facts: Mapping[str, Json], tensors: Mapping[str, Tensor]) -> Recipe
 def _block(row: Json) -> Block:
     name, shape, layer, kind = _as(list, row, "blocks")
     sizes = tuple(_as(int, size, "blocks") for size in _as(list, shape, "blocks"))
-    if kind not in KINDS or len(sizes) > 8 or not all(0 < size < 2**31 for size in sizes):
+    if kind not in BLOCK_KINDS or len(sizes) > 8 or not all(0 < size < 2**31 for size in sizes):
         raise RecipeError(f"its block {str(name)[:40]!r} has no sensible shape or kind.")
     return Block(_as(str, name, "blocks"), sizes, _as(int, layer, "blocks"), _as(str, kind, "blocks"))
 
@@ -307,3 +316,35 @@ def _as(kind: type[Kind], value: object, what: str) -> Kind:
 
 def _no_constant(text: str) -> Sequence[str]:
     raise RecipeError(f"its header holds {text}.")
+
+
+# ---- What a recipe says of pictures, by a tower made once. Knows nothing of banks, files or sessions.
+# answer = answering(recipe, tower, backbone, text) # the adapted tower, embeddings of the recipe's classes
+# answer(squares) # (N 3 S S) uint8 -> (N C), as often as is wanted
+BATCH = 32
+
+
+def as_predictor(
+    recipe: Recipe, tower: nn.Module, backbone: Backbone, text: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """Squares as the tower takes them to logits, by the recipe's classes."""
+    row = find_head(str(recipe.config.get("head", "none")))
+    tensors = {name: tensor.to(backbone.device).float() for name, tensor in recipe.head.items()}
+    feature_stats, own = FeatureStats.taken_from(tensors)
+    seeing = (
+        with_feature_levels(tower, feature_stats=feature_stats)
+        if row.feature_level is not FeatureLevel.projected
+        else tower
+    )
+
+    @torch.inference_mode()
+    def answer(squares: Tensor) -> Tensor:
+        parts = [
+            seeing(backbone.as_input(some.float() / 255)).float() for some in torch.split(squares, BATCH)
+        ]
+        features = F.normalize(torch.cat(parts), dim=-1)
+        width = features.shape[1]
+        scale = matching_logit_scale(backbone.logit_scale, text, width, feature_stats=feature_stats)
+        return row.rebuild(own, pad_text_embeddings(text, width), logit_scale=scale).logits(features)
+
+    return answer

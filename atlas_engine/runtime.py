@@ -12,6 +12,7 @@ What stays missing after a repair is what needs the compiled half: `torchvision.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import importlib
@@ -19,18 +20,22 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Container, Generator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
+from torch import Tensor, nn
 
 from atlas_engine.errors import ConfigError, ModelError, unknown_name
 
 __all__ = [
     "MemoryReport",
+    "drain",
     "for_convolutions",
+    "frozen_copy",
     "generator",
     "keep_memory",
     "memory_report",
@@ -230,3 +235,36 @@ def _container_limit() -> int | None:
 
 def _least(*sizes: int | None) -> int | None:
     return min((size for size in sizes if size is not None), default=None)
+
+
+# ---- Twins of modules: the way to work in a model that others use at the same time. Knows no kind of
+# model.
+def frozen_copy(module: nn.Module, *, share: bool = True, leave_out: Container[str] = ()) -> nn.Module:
+    """New modules of the same structure, frozen and in eval mode, over the same tensors or over copies.
+
+    The parameters named in `leave_out` are shared in any case: the caller puts others in their place.
+    """
+
+    def held(tensor: Tensor) -> Tensor:
+        return tensor.detach() if share else tensor.detach().clone()
+
+    stand_ins: dict[int, object] = {}
+    for name, parameter in module.named_parameters():
+        kept = parameter.detach() if name in leave_out else held(parameter)
+        stand_ins[id(parameter)] = nn.Parameter(kept, requires_grad=False)
+    stand_ins.update({id(buffer): held(buffer) for buffer in module.buffers()})
+    return copy.deepcopy(module, memo=stand_ins).eval()
+
+
+# ---- What a piece of work comes to, when its steps are of no interest. Knows nothing of the work.
+Found = TypeVar("Found")
+
+
+def drain(steps: Generator[object, None, Found]) -> Found:
+    """What the generator returns, after all the steps that are left."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Found = end.value
+            return found

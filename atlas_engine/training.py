@@ -20,20 +20,28 @@ import torch
 from torch import Tensor, nn
 
 from atlas_engine import runtime
-from atlas_engine.atlas import Atlas
-from atlas_engine.bank.learners import tuned
-from atlas_engine.bank.train import Examples, Lesson, Tuned, TuneSettings, TuneStep, View, tune
+from atlas_engine.bank.learners import apply_difference
+from atlas_engine.bank.train import (
+    FineTuned,
+    FineTuneSettings,
+    FineTuneStep,
+    LabelledPixels,
+    TrainingTask,
+    View,
+    fine_tune,
+)
 from atlas_engine.bank.vector import TaskVector, VectorInfo, fingerprint
 from atlas_engine.clip.backbone import Preprocessing
-from atlas_engine.clip.prompts import check_classes, template_set
+from atlas_engine.clip.text import check_class_names, find_templates
 from atlas_engine.config import setting, software_version
 from atlas_engine.data.augment import Augment
-from atlas_engine.data.folders import ClassFolder, Item, read_items
-from atlas_engine.data.split import Split, lookalikes, require_two, split_groups
-from atlas_engine.data.transforms import to_square
+from atlas_engine.data.folders import ClassFolder, LabelledFile, read_labelled_files
+from atlas_engine.data.preprocess import to_pixels
+from atlas_engine.data.split import Split, near_duplicate_groups, require_two_groups, split_groups
+from atlas_engine.engine import Atlas
 from atlas_engine.errors import ConfigError, SupportError, unknown_name
 
-__all__ = ["Moment", "TrainSettings", "Work", "check_name", "train_vector"]
+__all__ = ["TrainSettings", "TrainingMoment", "Work", "check_name", "train_vector"]
 
 CENTROID_IMAGES = 512  # enough for a mean
 READ_AT_ONCE = 64
@@ -41,7 +49,7 @@ NAME_LENGTH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(TuneSettings):
+class TrainSettings(FineTuneSettings):
     """How a vector is made from a folder: which pictures, how they are shown, and how the tower learns."""
 
     templates: str | None = setting(None, help="template set, or a sentence with {}; none is the model's own")
@@ -58,16 +66,16 @@ class TrainSettings(TuneSettings):
 
 
 @dataclass(frozen=True)
-class Moment:
+class TrainingMoment:
     """How far one part of the work has come; `step` where that part is the training."""
 
     what: str
     done: int
     of: int
-    step: TuneStep | None = None
+    step: FineTuneStep | None = None
 
 
-Work = Generator[Moment, None, TaskVector]
+Work = Generator[TrainingMoment, None, TaskVector]
 
 
 def train_vector(
@@ -92,14 +100,14 @@ def train_vector(
     head = engine.head(classes, templates=chosen.templates).clone()
     lesson, test = course.lesson(head, engine.backbone.logit_scale), course.part(course.split.test)
     visual = engine.backbone.visual
-    yield Moment("measuring", 0, 2)
+    yield TrainingMoment("measuring", 0, 2)
     before, centroid = lesson.measure(visual, test)[0], _centroid(lesson, visual)
-    found = yield from _training(tune(visual, lesson, settings=chosen, state=state))
-    yield Moment("measuring", 1, 2)
-    after = lesson.measure(tuned(visual, found.kind, found.difference).features, test)[0]
+    found = yield from _training(fine_tune(visual, lesson, settings=chosen, state=state))
+    yield TrainingMoment("measuring", 1, 2)
+    after = lesson.measure(apply_difference(visual, found.kind, found.difference).features, test)[0]
     facts = _facts(engine, course, chosen, found)
     if found.kind == "linear":
-        as_weights, _ = lesson.measure(tuned(visual, "standard", found.difference).features, test)
+        as_weights, _ = lesson.measure(apply_difference(visual, "standard", found.difference).features, test)
         facts["accuracy_as_weights"] = f"{as_weights:.4f}"
     info = VectorInfo(folder.name, before, after, centroid, facts)
     blocks = {block: delta.float().cpu() for block, delta in found.difference.items()}
@@ -121,30 +129,30 @@ def check_name(name: str) -> None:
 class _Course:
     """The pictures in memory, cut in three, and how they are shown to the tower."""
 
-    items: tuple[Item, ...]
+    items: tuple[LabelledFile, ...]
     squares: Tensor  # (N 3 S S) uint8
     split: Split
     view: View
 
-    def part(self, positions: Sequence[int]) -> Examples:
+    def part(self, positions: Sequence[int]) -> LabelledPixels:
         labels = torch.tensor([self.items[index].label for index in positions], dtype=torch.long)
-        return Examples(self.squares[list(positions)], labels)
+        return LabelledPixels(self.squares[list(positions)], labels)
 
-    def lesson(self, head: Tensor, logit_scale: float) -> Lesson:
+    def lesson(self, head: Tensor, logit_scale: float) -> TrainingTask:
         train, val = self.part(self.split.train), self.part(self.split.val)
-        return Lesson(
+        return TrainingTask(
             head=head, logit_scale=logit_scale, train=train, val=val if len(val) else None, view=self.view
         )
 
 
 def _course(
-    engine: Atlas, items: tuple[Item, ...], classes: Sequence[str], settings: TrainSettings
-) -> Generator[Moment, None, _Course]:
+    engine: Atlas, items: tuple[LabelledFile, ...], classes: Sequence[str], settings: TrainSettings
+) -> Generator[TrainingMoment, None, _Course]:
     squares = yield from _squares(items, engine.backbone.preprocessing)
     labels = [item.label for item in items]
     split = split_groups(
         labels,
-        lookalikes(squares, labels, tracks=[item.track for item in items], alike=settings.alike),
+        near_duplicate_groups(squares, labels, tracks=[item.track for item in items], alike=settings.alike),
         val_share=settings.val_share,
         test_share=settings.test_share,
         seed=settings.seed,
@@ -155,11 +163,11 @@ def _course(
     return _Course(items, squares, split, _view(engine, settings))
 
 
-def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[Item, ...]:
+def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, ...]:
     """At most so many pictures of each class, drawn by seed; a class of one cannot be used."""
-    kept: list[Item] = []
+    kept: list[LabelledFile] = []
     for label, (name, count) in enumerate(zip(folder.classes, folder.counts, strict=True)):
-        require_two(name, pictures=count)
+        require_two_groups(name, pictures=count)
         own = [item for item in folder.items if item.label == label]
         seed = settings.seed * 1_000_003 + label
         order = torch.randperm(count, generator=runtime.generator(seed))[: settings.max_per_class]
@@ -167,13 +175,13 @@ def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[Item, ...]:
     return tuple(kept)
 
 
-def _squares(items: Sequence[Item], shape: Preprocessing) -> Generator[Moment, None, Tensor]:
+def _squares(items: Sequence[LabelledFile], shape: Preprocessing) -> Generator[TrainingMoment, None, Tensor]:
     squares = torch.empty(len(items), 3, shape.size, shape.size, dtype=torch.uint8)
     for start in range(0, len(items), READ_AT_ONCE):
-        yield Moment("reading", start, len(items))
-        read, _ = read_items(items[start : start + READ_AT_ONCE], isolated=False)
+        yield TrainingMoment("reading", start, len(items))
+        read, _ = read_labelled_files(items[start : start + READ_AT_ONCE], isolated=False)
         for offset, (_, picture) in enumerate(read):
-            squares[start + offset] = to_square(
+            squares[start + offset] = to_pixels(
                 picture, shape.size, resize=shape.resize, interpolation=shape.interpolation
             )
     return squares
@@ -203,29 +211,29 @@ def _classes(folder: ClassFolder, better: Mapping[str, str]) -> tuple[str, ...]:
         if name not in folder.classes:
             raise SupportError(unknown_name(f"class folder of {folder.name}", name, folder.classes))
     pairs = zip(folder.classes, folder.pretty, strict=True)
-    return check_classes([better.get(name, pretty) for name, pretty in pairs], at_least=2)
+    return check_class_names([better.get(name, pretty) for name, pretty in pairs], at_least=2)
 
 
 # ---- learning and measuring
 
 
-def _centroid(lesson: Lesson, visual: nn.Module) -> tuple[float, ...]:
+def _centroid(lesson: TrainingTask, visual: nn.Module) -> tuple[float, ...]:
     """The mean feature of the pictures learned from, under the base model."""
     some = lesson.train.pixels[_spread(len(lesson.train), CENTROID_IMAGES)]
     return tuple(lesson.units(visual, some).mean(dim=0).tolist())
 
 
-def _training(steps: Generator[TuneStep, None, Tuned]) -> Generator[Moment, None, Tuned]:
+def _training(steps: Generator[FineTuneStep, None, FineTuned]) -> Generator[TrainingMoment, None, FineTuned]:
     while True:
         try:
             step = next(steps)
         except StopIteration as end:
-            found: Tuned = end.value
+            found: FineTuned = end.value
             return found
-        yield Moment("training", step.index, step.of, step)
+        yield TrainingMoment("training", step.index, step.of, step)
 
 
-def _facts(engine: Atlas, course: _Course, settings: TrainSettings, found: Tuned) -> dict[str, str]:
+def _facts(engine: Atlas, course: _Course, settings: TrainSettings, found: FineTuned) -> dict[str, str]:
     """Where the vector comes from. Nothing of when or where: the same training gives the same bytes."""
     split = course.split
     digest = hashlib.sha256()
@@ -235,7 +243,7 @@ def _facts(engine: Atlas, course: _Course, settings: TrainSettings, found: Tuned
     return {
         "kind": found.kind,
         "model": engine.backbone.name,
-        "templates": json.dumps(template_set(settings.templates or engine.backbone.templates)),
+        "templates": json.dumps(find_templates(settings.templates or engine.backbone.templates)),
         "classes": str(1 + max(item.label for item in course.items)),
         "images": str(len(course.items)),
         "train_images": str(len(split.train)),

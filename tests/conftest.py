@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from atlas_engine.atlas import Atlas
-from atlas_engine.atlas import open as open_atlas
+from atlas_engine.engine import Atlas
+from atlas_engine.engine import open as open_atlas
 from tests.drawn import ROOT
 
 

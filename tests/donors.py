@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from atlas_engine.atlas import Atlas
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.store import save_bank
+from atlas_engine.bank.bank_file import save_bank
 from atlas_engine.bank.vector import TaskVector, VectorInfo
+from atlas_engine.engine import Atlas
 from tests.engines import tiny_engine
 
 DONORS = ("signs", "flowers", "garments")

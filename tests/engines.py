@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atlas_engine.atlas import Atlas
 from atlas_engine.clip.backbone import Backbone, Preprocessing
+from atlas_engine.engine import Atlas
 from tests.tiny import tiny_clip
 
 

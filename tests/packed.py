@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from atlas_engine.data.images import png_bytes
-from atlas_engine.data.picture import Picture
-from atlas_engine.data.sets.archives import read_members
-from atlas_engine.data.sets.example import Example
-from atlas_engine.data.sets.packages import Package, Registry
+from atlas_engine.data.decode import png_bytes
+from atlas_engine.data.image import Image
+from studies.datasets.archives import read_members
+from studies.datasets.example import SetExample
+from studies.datasets.packages import Package, Registry
 from tests.drawn import square
 
 Members = dict[str, bytes]
@@ -58,14 +58,14 @@ def package_of(path: Path, registry: Registry = "npm") -> Package:
 
 
 def png(seed: int = 0, *, side: int = 16) -> bytes:
-    return png_bytes(Picture("drawn", square((200, 30, 30), seed=seed, side=side)))
+    return png_bytes(Image("drawn", square((200, 30, 30), seed=seed, side=side)))
 
 
-def by_folder(archive: Path) -> Iterator[Example]:
+def by_folder(archive: Path) -> Iterator[SetExample]:
     """A reader of `package/class/track_index.png`."""
     for name, data in read_members(archive, r"package/.+").items():
         _, label, file = name.split("/")
-        yield Example(label, file.partition("_")[0], data)
+        yield SetExample(label, file.partition("_")[0], data)
 
 
 def idx(array: np.ndarray) -> bytes:

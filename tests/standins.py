@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from atlas_engine import runtime
-from atlas_engine.clip.foreign.sources import find_sources
-from atlas_engine.fetching import Offer
+from atlas_engine.clip.checkpoints.sources import find_sources
+from atlas_engine.library import AvailableModel
 
 ARCH = "tiny-standin"
 TASKS = ("cars", "signs", "textures")
@@ -27,7 +27,7 @@ _CONFIG = {
 }
 
 
-def stand_in(folder: Path, *, seed: int = 0) -> Offer:
+def stand_in(folder: Path, *, seed: int = 0) -> AvailableModel:
     """A model file and three checkpoints below `folder`, each in another of the formats that are read."""
     clip = _model(seed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def stand_in(folder: Path, *, seed: int = 0) -> Offer:
     wrapped = {f"module.visual.{name}": tensor for name, tensor in textures.items()}
     torch.save({"epoch": 3, "state_dict": wrapped}, checkpoints / "textures.pt")
     sources = tuple(find_sources([checkpoints]))
-    return Offer(f"{ARCH}@{weights}", "three checkpoints", sources, f"standin-{seed}.safetensors")
+    return AvailableModel(f"{ARCH}@{weights}", "three checkpoints", sources, f"standin-{seed}.safetensors")
 
 
 @functools.cache

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from atlas_engine import fetching
+from atlas_engine import library
 from atlas_engine.bank import load_bank
-from atlas_engine.bank.finding import banks_folder, find_bank
+from atlas_engine.bank.bank_file import banks_folder, find_bank
 from atlas_engine.errors import AtlasError, BankError, HubError, ModelError
-from atlas_engine.fetching import offers, prepare
+from atlas_engine.library import available_models, prepare
 from tests.standins import TASKS, stand_in
 
 
@@ -32,7 +32,7 @@ def last(steps):
 
 
 def test_the_bundled_model_and_the_three_clips_with_public_checkpoints_are_offered():
-    offered = offers()
+    offered = available_models()
     assert [one.model for one in offered] == [
         "bundled",
         "ViT-B-32/openai",
@@ -64,7 +64,7 @@ def test_a_bank_is_built_from_the_checkpoints_with_each_step_told(offer):
     engine = steps[-1].engine
     assert engine.bank_path == banks_folder() / offer.file
     assert engine.bank.tasks == TASKS
-    assert engine.bank.storage == fetching.STORAGE
+    assert engine.bank.storage == library.READY_STORAGE
     assert engine.bank.vector("signs").norm() > 0
 
 
@@ -138,7 +138,7 @@ def test_a_hub_out_of_reach_is_told_within_seconds(model, tmp_path, monkeypatch)
 
 
 def test_both_spellings_of_openais_weights_lead_to_the_same_checkpoints():
-    short, long = (fetching._offer(f"ViT-B-16{end}/openai") for end in ("", "-quickgelu"))
+    short, long = (library._offer(f"ViT-B-16{end}/openai") for end in ("", "-quickgelu"))
     assert short.sources == long.sources
     assert short.file == "tanganke-b16.safetensors"
-    assert fetching._offer("ViT-B-16/laion2b_s34b_b88k").sources == ()
+    assert library._offer("ViT-B-16/laion2b_s34b_b88k").sources == ()

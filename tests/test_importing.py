@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import save_file
 
 from atlas_engine.bank import TaskVector, TaskVectorBank, load_bank, save_bank
-from atlas_engine.bank.join import joined
+from atlas_engine.bank.edit import join_banks
 from atlas_engine.bank.storage import STORAGES
 from atlas_engine.clip.backbone import Backbone, Preprocessing
-from atlas_engine.clip.foreign.sources import find_sources
+from atlas_engine.clip.checkpoints.sources import find_sources
 from atlas_engine.errors import BankError, ModelError
-from atlas_engine.importing import import_bank
+from atlas_engine.library import import_bank
 from tests.bank import tuned
 from tests.drawn import ROOT
 from tests.pickled import pickled_encoder
@@ -77,7 +77,7 @@ def test_a_folder_becomes_the_bank_of_its_differences(folder, backbone, tmp_path
 @pytest.mark.parametrize("storage", STORAGES)
 def test_vectors_joined_one_by_one_are_the_bank_made_at_once(storage):
     vectors = tuned.tuned_vectors()
-    one_by_one = joined([TaskVectorBank.from_vectors([vector], storage=storage) for vector in vectors])
+    one_by_one = join_banks([TaskVectorBank.from_vectors([vector], storage=storage) for vector in vectors])
     at_once = TaskVectorBank.from_vectors(vectors, storage=storage)
     assert (one_by_one.tasks, one_by_one.fingerprint) == (at_once.tasks, at_once.fingerprint)
     for block in at_once.blocks:
@@ -87,13 +87,13 @@ def test_vectors_joined_one_by_one_are_the_bank_made_at_once(storage):
 def test_only_banks_of_one_base_and_storage_are_joined(bank_pair):
     one, other = bank_pair
     with pytest.raises(BankError, match="taken from different bases"):
-        joined([one, other])
+        join_banks([one, other])
     with pytest.raises(BankError, match="stored as float32, another as int8"):
-        joined([one, one.stored_as("int8")])
+        join_banks([one, one.stored_as("int8")])
     with pytest.raises(BankError, match="at least one task vector"):
-        joined([])
+        join_banks([])
     rest = one.without([one.tasks[0]])  # shares its panels with the whole bank
-    whole = joined([one.select([one.tasks[0]]), rest])
+    whole = join_banks([one.select([one.tasks[0]]), rest])
     assert whole.tasks == one.tasks
     assert torch.equal(whole.vectors_of("proj"), one.vectors_of("proj"))
 
@@ -247,10 +247,10 @@ def test_a_kill_in_the_middle_of_the_save_leaves_the_old_bank(old, bank_pair):
 
 
 def test_too_little_memory_is_told_before_anything_is_read(backbone, tmp_path, monkeypatch):
-    from atlas_engine import importing
+    from atlas_engine import library
     from atlas_engine.runtime import MemoryReport
 
-    monkeypatch.setattr(importing, "memory_report", lambda: MemoryReport(None, None, None, 10_000_000))
+    monkeypatch.setattr(library, "memory_report", lambda: MemoryReport(None, None, None, 10_000_000))
     sources = [f"{n}=owner/name" for n in range(20)]
     with pytest.raises(BankError, match=r"20 vectors as float16 need .* MiB of memory and 9\.5 MiB are free"):
         run(sources, backbone, tmp_path / "b.safetensors")

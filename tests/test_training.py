@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from atlas_engine.atlas import Atlas
 from atlas_engine.bank import fingerprint
 from atlas_engine.data.folders import read_folder
-from atlas_engine.ending import ended
+from atlas_engine.engine import Atlas
 from atlas_engine.errors import BankError, ConfigError, SupportError
+from atlas_engine.runtime import drain
 from atlas_engine.training import TrainSettings, train_vector
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def vector(folder):
-    return ended(train_vector(tiny_engine(), folder, name="colours", settings=QUICK))
+    return drain(train_vector(tiny_engine(), folder, name="colours", settings=QUICK))
 
 
 def test_a_vector_lifts_the_accuracy_on_pictures_held_out(vector, folder):
@@ -65,7 +65,7 @@ def test_the_centroid_is_the_mean_feature_of_the_training_pictures(vector, folde
 
 
 def test_the_same_training_gives_the_same_vector_and_its_record(vector, folder):
-    again = ended(train_vector(tiny_engine(), folder, name="colours", settings=QUICK))
+    again = drain(train_vector(tiny_engine(), folder, name="colours", settings=QUICK))
     assert again.digest() == vector.digest()
     assert again.info == vector.info
 
@@ -99,7 +99,7 @@ def test_other_pictures_are_another_training(folder, tmp_path):
     work.close()
     fewer = replace(folder, items=folder.items[1:])
     with pytest.raises(BankError, match="another data"):
-        ended(train_vector(tiny_engine(), fewer, name="colours", settings=settings, state=state))
+        drain(train_vector(tiny_engine(), fewer, name="colours", settings=settings, state=state))
 
 
 def test_the_work_tells_what_it_does(folder):
@@ -111,7 +111,7 @@ def test_the_work_tells_what_it_does(folder):
 
 def test_a_linear_vector_also_records_its_accuracy_as_plain_weights(folder):
     settings = replace(QUICK, kind="linear", steps=4)
-    info = ended(train_vector(tiny_engine(), folder, name="colours", settings=settings)).info
+    info = drain(train_vector(tiny_engine(), folder, name="colours", settings=settings)).info
     assert info.provenance["kind"] == "linear"
     assert 0 <= float(info.provenance["accuracy_as_weights"]) <= 1
 
@@ -121,7 +121,7 @@ def test_tracks_are_never_split(tmp_path):
     for path in sorted((tmp_path / "films").rglob("*.png")):
         path.rename(path.with_name(f"{int(path.stem) // 4}_{path.name}"))
     films = read_folder(tmp_path / "films", track_pattern=r"^(\d+)_")
-    facts = ended(
+    facts = drain(
         train_vector(tiny_engine(), films, name="films", settings=replace(QUICK, steps=1))
     ).info.provenance
     assert [facts[f"{part}_images"] for part in ("train", "val", "test")] == ["8", "0", "8"]
@@ -129,7 +129,7 @@ def test_tracks_are_never_split(tmp_path):
 
 def test_at_most_so_many_pictures_of_a_class_are_taken(folder):
     settings = replace(QUICK, steps=1, max_per_class=5)
-    facts = ended(train_vector(tiny_engine(), folder, name="few", settings=settings)).info.provenance
+    facts = drain(train_vector(tiny_engine(), folder, name="few", settings=settings)).info.provenance
     assert facts["images"] == "15"
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from atlas_engine import runtime
 from atlas_engine.bank import TaskVector, TaskVectorBank
 from atlas_engine.compose.coefficients import Layout
+from atlas_engine.compose.compose import Composer
 from atlas_engine.compose.encoder import ComposedEncoder
-from atlas_engine.compose.kernel import Composer
 
 TOWERS = ("vit", "resnet")
 _TEXT = {"context_length": 8, "vocab_size": 64, "width": 32, "heads": 2, "layers": 1}

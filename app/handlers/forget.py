@@ -14,18 +14,18 @@ from typing import Any
 
 import atlas_engine as atlas
 from app import forget_text, text
-from app.handlers.lesson import Lesson, Reading, Row, Sample, Shown, read_lesson
+from app.handlers.lesson import ClassRow, FewShotRequest, LabelledImage, Reading, SampleFile, read_lesson
 from app.handlers.pictures import as_seen
 from app.handlers.takeaway import SHIPPED, Origin, bank_lines, model_flags
-from app.handlers.teach import Taught, after
+from app.handlers.teach import RunProgress, after
 from app.limits import LIMITS
 from app.state import StopSign
 
 __all__ = [
     "STRENGTHS",
-    "Unlearned",
-    "Unlearning",
-    "Wish",
+    "ForgetProgress",
+    "ForgetRequest",
+    "ForgetResult",
     "forget",
     "look",
     "pictures_of",
@@ -41,16 +41,18 @@ LOOKED_AT = 6  # pictures of each side that are shown at a strength
 
 
 @dataclass(frozen=True)
-class Wish:
+class ForgetRequest:
     """What to forget, what to keep, and how much of the latter has to stay."""
 
-    target: Lesson
-    control: Lesson
+    target: FewShotRequest
+    control: FewShotRequest
     keep: float = atlas.NegateConfig().keep
     seed: int = 0
 
     @classmethod
-    def of(cls, target: Sequence[Row], control: Sequence[Row], *, keep: float, seed: int) -> Wish:
+    def of(
+        cls, target: Sequence[ClassRow], control: Sequence[ClassRow], *, keep: float, seed: int
+    ) -> ForgetRequest:
         """Checked side by side: a refusal says which one it is about."""
         return cls(
             _side(forget_text.TARGET_HEADING, target),
@@ -61,7 +63,7 @@ class Wish:
 
 
 @dataclass(frozen=True, eq=False)
-class Unlearned:
+class ForgetResult:
     """A recipe that forgets, its story, what is named right at each strength, and the pictures of both sides.
 
     The pictures are as small as the model sees them, since they stay in memory with a visitor's session.
@@ -70,37 +72,37 @@ class Unlearned:
     recipe: atlas.Recipe
     sentence: str
     helped: bool | None
-    curve: tuple[atlas.Forgotten, ...]
-    target: tuple[Shown, ...]
-    control: tuple[Shown, ...]
+    curve: tuple[atlas.ForgettingPoint, ...]
+    target: tuple[LabelledImage, ...]
+    control: tuple[LabelledImage, ...]
     keep: float
     seconds: float = 0.0
     stopped: bool = False
     example: bool = False  # whether it ships with the page
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Unlearned:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ForgetResult:
         return self  # nothing in it is ever written to
 
-    def at(self, strength: float) -> atlas.Forgotten:
+    def at(self, strength: float) -> atlas.ForgettingPoint:
         """What was measured at the strength nearest to this one."""
         return min(self.curve, key=lambda one: abs(one.scale - strength))
 
 
 @dataclass(frozen=True)
-class Unlearning:
+class ForgetProgress:
     """How far it has come. `kept` is there at the end."""
 
-    taught: Taught
-    kept: Unlearned | None = None
+    taught: RunProgress
+    kept: ForgetResult | None = None
 
 
 def forget(
     engine: atlas.Atlas,
-    wish: Wish,
+    wish: ForgetRequest,
     *,
     most_seconds: float = LIMITS.run_seconds,
     sign: StopSign | None = None,
-) -> Iterator[Unlearning]:
+) -> Iterator[ForgetProgress]:
     """States from the first picture to the measured slider.
 
     Raises an AtlasError when nothing can be learned from these pictures.
@@ -108,23 +110,25 @@ def forget(
     sign = sign or StopSign()
     target, control = yield from _read(engine, wish, sign)
     run = engine.negate(target.support, control.support, keep=wish.keep, seed=wish.seed)
-    taught = Taught("look", left_out=(*target.left_out, *control.left_out))
-    yield Unlearning(taught)
+    taught = RunProgress("look", left_out=(*target.left_out, *control.left_out))
+    yield ForgetProgress(taught)
     for step in sign.over(run):
         taught = after(taught, step)
-        yield Unlearning(replace(taught, share=RUN_SHARE * taught.share, estimates=()))
+        yield ForgetProgress(replace(taught, share=RUN_SHARE * taught.share, estimates=()))
         if step.seconds > most_seconds:
             run.cancel()
     result = run.result()
     stopped = result.outcome.value != "finished"
     strengths = (STRENGTHS[0], STRENGTHS[-1]) if stopped else STRENGTHS  # who stops wants to be done
-    curve: list[atlas.Forgotten] = []
+    curve: list[atlas.ForgettingPoint] = []
     for place, strength in enumerate(strengths):
         share = RUN_SHARE + (1 - RUN_SHARE) * place / len(strengths)
         measuring = replace(taught, phase="measure", index=place, of=len(strengths), share=share)
-        yield Unlearning(replace(measuring, seconds_left=None, estimates=()))
-        curve += atlas.forgotten(engine, result.recipe, target.support, control.support, scales=(strength,))
-    kept = Unlearned(
+        yield ForgetProgress(replace(measuring, seconds_left=None, estimates=()))
+        curve += atlas.forgetting_curve(
+            engine, result.recipe, target.support, control.support, scales=(strength,)
+        )
+    kept = ForgetResult(
         result.recipe,
         result.verdict.sentence,
         result.verdict.helped,
@@ -135,14 +139,14 @@ def forget(
         seconds=result.seconds,
         stopped=stopped,
     )
-    yield Unlearning(replace(taught, phase="done", share=1.0, seconds_left=0.0), kept)
+    yield ForgetProgress(replace(taught, phase="done", share=1.0, seconds_left=0.0), kept)
 
 
 def look(
-    engine: atlas.Atlas, kept: Unlearned, strength: float
-) -> list[tuple[atlas.Comparison, tuple[Shown, ...]]]:
+    engine: atlas.Atlas, kept: ForgetResult, strength: float
+) -> list[tuple[atlas.Comparison, tuple[LabelledImage, ...]]]:
     """Some pictures of each side, as the model was and at this strength, among the classes of their side."""
-    weaker = atlas.weakened(kept.recipe, strength)
+    weaker = atlas.scale_recipe(kept.recipe, strength)
     seen = []
     for side in (kept.target, kept.control):
         some = _spread(side, LOOKED_AT)
@@ -152,7 +156,9 @@ def look(
     return seen
 
 
-def pictures_of(engine: atlas.Atlas, wish: Wish) -> tuple[tuple[Shown, ...], tuple[Shown, ...]]:
+def pictures_of(
+    engine: atlas.Atlas, wish: ForgetRequest
+) -> tuple[tuple[LabelledImage, ...], tuple[LabelledImage, ...]]:
     """The pictures of both sides, as small as the model sees them."""
     reading = _read(engine, wish, StopSign())
     while True:
@@ -163,17 +169,17 @@ def pictures_of(engine: atlas.Atlas, wish: Wish) -> tuple[tuple[Shown, ...], tup
             return target.shown, control.shown
 
 
-def rows_of(samples: Sequence[Sample]) -> tuple[Row, ...]:
+def rows_of(samples: Sequence[SampleFile]) -> tuple[ClassRow, ...]:
     """Pictures by their class, in the order the classes come up."""
     found: dict[str, list[str]] = {}
     for sample in samples:
         if not sample.truth:
             raise atlas.AtlasError(forget_text.no_class(Path(sample.path).name))
         found.setdefault(sample.truth, []).append(sample.path)
-    return tuple(Row(name, tuple(paths)) for name, paths in found.items())
+    return tuple(ClassRow(name, tuple(paths)) for name, paths in found.items())
 
 
-def shell_line(kept: Unlearned, recipe: str, *, origin: Origin = SHIPPED) -> str:
+def shell_line(kept: ForgetResult, recipe: str, *, origin: Origin = SHIPPED) -> str:
     """The command that makes the same recipe again from two folders of the same pictures."""
     usual = atlas.NegateConfig().keep
     keep = "" if kept.keep == usual else f" --keep {kept.keep:g}"
@@ -187,22 +193,22 @@ def shell_line(kept: Unlearned, recipe: str, *, origin: Origin = SHIPPED) -> str
 @dataclass(frozen=True, eq=False)
 class _Side:
     support: atlas.Support
-    shown: tuple[Shown, ...]
+    shown: tuple[LabelledImage, ...]
     left_out: tuple[str, ...]
 
 
-def _side(name: str, rows: Sequence[Row]) -> Lesson:
+def _side(name: str, rows: Sequence[ClassRow]) -> FewShotRequest:
     if not rows:
         raise atlas.AtlasError(forget_text.nothing_to(name))
     try:
-        return Lesson(tuple(rows))
+        return FewShotRequest(tuple(rows))
     except atlas.AtlasError as error:
         raise atlas.AtlasError(forget_text.about(name, str(error))) from None
 
 
 def _read(
-    engine: atlas.Atlas, wish: Wish, sign: StopSign
-) -> Generator[Unlearning, None, tuple[_Side, _Side]]:
+    engine: atlas.Atlas, wish: ForgetRequest, sign: StopSign
+) -> Generator[ForgetProgress, None, tuple[_Side, _Side]]:
     """Both sides; a generator that gives them back at its end."""
     sides: list[_Side] = []
     total = wish.target.total + wish.control.total
@@ -210,7 +216,7 @@ def _read(
         before = wish.target.total if sides else 0
         reading = Reading(0, lesson.total)
         for reading in read_lesson(lesson):
-            yield Unlearning(Taught("read", index=before + reading.seen, of=max(total, 1)))
+            yield ForgetProgress(RunProgress("read", index=before + reading.seen, of=max(total, 1)))
             sign.heed()
         sides.append(_as_side(engine, reading))
     return sides[0], sides[1]
@@ -224,7 +230,7 @@ def _as_side(engine: atlas.Atlas, reading: Reading) -> _Side:
     return _Side(atlas.Support(tuple(small), support.labels, support.classes), shown, reading.left_out)
 
 
-def _spread(side: tuple[Shown, ...], count: int) -> tuple[Shown, ...]:
+def _spread(side: tuple[LabelledImage, ...], count: int) -> tuple[LabelledImage, ...]:
     """So many of them, at equal distances."""
     if len(side) <= count:
         return side

@@ -11,10 +11,9 @@ from typing import Any
 
 import atlas_engine as atlas
 from app import api_text, inside_text
-from app.state import Kept
-from atlas_engine.views.coefficients import heat_grid, kinds_in
-from atlas_engine.views.figures import Grid
-from atlas_engine.views.similarity import similarities, similarity_grid
+from app.state import SavedResult
+from atlas_engine.views.coefficients import heat_grid, kinds_in, similarities, similarity_grid
+from atlas_engine.views.heatmap import Grid
 
 __all__ = [
     "MAPS",
@@ -146,7 +145,7 @@ def _factor(value: float) -> float:
 
 
 def turned(
-    engine: atlas.Atlas, kept: Kept, *, tasks: Mapping[str, float], layers: Mapping[int, float]
+    engine: atlas.Atlas, kept: SavedResult, *, tasks: Mapping[str, float], layers: Mapping[int, float]
 ) -> atlas.Comparison | None:
     """The samples by the recipe as it is, and with some donors or layers scaled; None without samples."""
     if kept.comparison is None:

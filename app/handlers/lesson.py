@@ -16,11 +16,11 @@ from app.handlers.pictures import read_pictures
 from app.limits import LIMITS
 
 __all__ = [
-    "Lesson",
+    "ClassRow",
+    "FewShotRequest",
+    "LabelledImage",
     "Reading",
-    "Row",
-    "Sample",
-    "Shown",
+    "SampleFile",
     "read_lesson",
     "read_samples",
     "unpack",
@@ -35,7 +35,7 @@ ZIP_LIMITS = atlas.ZipLimits(
 
 
 @dataclass(frozen=True)
-class Row:
+class ClassRow:
     """A class as the visitor gives it."""
 
     name: str
@@ -43,7 +43,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleFile:
     """A picture to try it on, and its class where the visitor tells it."""
 
     path: str
@@ -51,27 +51,27 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Shown:
+class LabelledImage:
     """A sample that could be read."""
 
     path: str
-    picture: atlas.Picture
+    picture: atlas.Image
     truth: str | None = None
 
 
 @dataclass(frozen=True)
-class Lesson:
+class FewShotRequest:
     """Classes and samples, checked: names are there, and no limit is passed. Empty rows are dropped.
 
     Classes and their pictures are put in the order that a folder of them has, so that the library, given such
     a folder, learns exactly the same.
     """
 
-    rows: tuple[Row, ...]
-    samples: tuple[Sample, ...] = ()
+    rows: tuple[ClassRow, ...]
+    samples: tuple[SampleFile, ...] = ()
 
     def __post_init__(self) -> None:
-        tidied = [Row(atlas.tidy_name(row.name), row.paths) for row in self.rows]
+        tidied = [ClassRow(atlas.tidy_name(row.name), row.paths) for row in self.rows]
         kept = {place: row for place, row in enumerate(tidied, start=1) if row.name or row.paths}
         _check_rows(kept)
         object.__setattr__(self, "rows", tuple(sorted(map(_in_order, kept.values()), key=_natural_name)))
@@ -95,17 +95,17 @@ class Reading:
     seen: int
     total: int
     support: atlas.Support | None = None
-    learned: tuple[Shown, ...] = ()  # the support's pictures with their paths and classes
-    samples: tuple[Shown, ...] = ()
+    learned: tuple[LabelledImage, ...] = ()  # the support's pictures with their paths and classes
+    samples: tuple[LabelledImage, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
-def read_lesson(lesson: Lesson) -> Iterator[Reading]:
+def read_lesson(lesson: FewShotRequest) -> Iterator[Reading]:
     """Read every picture, telling how far it is; the last state holds the support and the samples."""
     named = [(label, path) for label, row in enumerate(lesson.rows) for path in row.paths]
-    pictures: list[atlas.Picture] = []
+    pictures: list[atlas.Image] = []
     labels: list[int] = []
-    learned: list[Shown] = []
+    learned: list[LabelledImage] = []
     left_out: list[str] = []
     for seen, ((label, path), found) in enumerate(read_pictures((one, one[1]) for one in named)):
         if seen % LIMITS.images_per_step == 0:
@@ -115,7 +115,7 @@ def read_lesson(lesson: Lesson) -> Iterator[Reading]:
         else:
             pictures.append(found)
             labels.append(label)
-            learned.append(Shown(path, found, lesson.classes[label]))
+            learned.append(LabelledImage(path, found, lesson.classes[label]))
     yield Reading(len(named), lesson.total)
     samples, refused = read_samples(lesson.samples, lesson.classes)
     left_out += refused
@@ -127,22 +127,22 @@ def read_lesson(lesson: Lesson) -> Iterator[Reading]:
 
 
 def read_samples(
-    samples: Sequence[Sample], classes: Sequence[str]
-) -> tuple[tuple[Shown, ...], tuple[str, ...]]:
+    samples: Sequence[SampleFile], classes: Sequence[str]
+) -> tuple[tuple[LabelledImage, ...], tuple[str, ...]]:
     """The samples that can be read, each with its class if that is one of `classes`; and the refusals."""
     _check_samples(samples)
     names = {name.casefold(): name for name in classes}
-    shown: list[Shown] = []
+    shown: list[LabelledImage] = []
     refused: list[str] = []
     for sample, found in read_pictures((sample, sample.path) for sample in samples):
         if isinstance(found, str):
             refused.append(found)
         else:
-            shown.append(Shown(sample.path, found, names.get((sample.truth or "").casefold())))
+            shown.append(LabelledImage(sample.path, found, names.get((sample.truth or "").casefold())))
     return tuple(shown), tuple(refused)
 
 
-def unpack(archive: str, folder: Path, *, min_classes: int = 2) -> tuple[Row, ...]:
+def unpack(archive: str, folder: Path, *, min_classes: int = 2) -> tuple[ClassRow, ...]:
     """The pictures of a zip with one sub-folder per class as files in `folder`, a row a class."""
     listed = atlas.read_zip(archive, name=Path(archive).name, min_classes=min_classes, limits=ZIP_LIMITS)
     if len(listed.classes) > LIMITS.rows:
@@ -150,14 +150,14 @@ def unpack(archive: str, folder: Path, *, min_classes: int = 2) -> tuple[Row, ..
     paths: list[list[str]] = [[] for _ in listed.classes]
     for place, item in enumerate(listed.items):
         paths[item.label].append(_written(folder, place, item.name, item.source))
-    return tuple(Row(name, tuple(found)) for name, found in zip(listed.pretty, paths, strict=True))
+    return tuple(ClassRow(name, tuple(found)) for name, found in zip(listed.pretty, paths, strict=True))
 
 
-def unpack_photos(archive: str, folder: Path) -> tuple[Sample, ...]:
+def unpack_photos(archive: str, folder: Path) -> tuple[SampleFile, ...]:
     """All pictures of a zip as files in `folder`, from anywhere in it; what is around one is its class."""
-    listed = atlas.read_flat(archive, name=Path(archive).name, limits=ZIP_LIMITS)
+    listed = atlas.read_images_in(archive, name=Path(archive).name, limits=ZIP_LIMITS)
     return tuple(
-        Sample(_written(folder, place, photo.name, photo.source), _folder_words(photo.name))
+        SampleFile(_written(folder, place, photo.name, photo.source), _folder_words(photo.name))
         for place, photo in enumerate(listed.items)
     )
 
@@ -174,15 +174,15 @@ def _folder_words(name: str) -> str | None:
     return atlas.tidy_name(Path(name).parent.name.replace("_", " ")) or None
 
 
-def _in_order(row: Row) -> Row:
-    return Row(row.name, tuple(sorted(row.paths, key=lambda path: atlas.natural_key(Path(path).name))))
+def _in_order(row: ClassRow) -> ClassRow:
+    return ClassRow(row.name, tuple(sorted(row.paths, key=lambda path: atlas.natural_key(Path(path).name))))
 
 
-def _natural_name(row: Row) -> tuple[object, ...]:
+def _natural_name(row: ClassRow) -> tuple[object, ...]:
     return atlas.natural_key(row.name)
 
 
-def _check_rows(rows: Mapping[int, Row]) -> None:
+def _check_rows(rows: Mapping[int, ClassRow]) -> None:
     """Rows by their place on the page, where empty ones stand among them."""
     for place, row in rows.items():
         if not row.name:
@@ -198,6 +198,6 @@ def _check_rows(rows: Mapping[int, Row]) -> None:
         raise atlas.AtlasError(text.many_lesson_images(count))
 
 
-def _check_samples(samples: Sequence[Sample]) -> None:
+def _check_samples(samples: Sequence[SampleFile]) -> None:
     if len(samples) > LIMITS.samples:
         raise atlas.AtlasError(text.many_samples(len(samples)))

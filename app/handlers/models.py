@@ -39,7 +39,7 @@ class ModelFacts:
 
 def offered(engines: Engines) -> list[str]:
     """The names to choose from without typing; the one that the server was started with comes first."""
-    names = [offer.model for offer in atlas.offers()]
+    names = [offer.model for offer in atlas.available_models()]
     return list(dict.fromkeys([engines.first_name, *names]))
 
 

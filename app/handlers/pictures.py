@@ -13,7 +13,7 @@ __all__ = ["as_seen", "read_pictures"]
 Key = TypeVar("Key")
 
 
-def read_pictures(named: Iterable[tuple[Key, str]]) -> Iterator[tuple[Key, atlas.Picture | str]]:
+def read_pictures(named: Iterable[tuple[Key, str]]) -> Iterator[tuple[Key, atlas.Image | str]]:
     """Each key with the picture at its path, or with the engine's sentence why it cannot be taken."""
     for key, path in named:
         try:
@@ -23,13 +23,13 @@ def read_pictures(named: Iterable[tuple[Key, str]]) -> Iterator[tuple[Key, atlas
 
 
 def as_seen(
-    engine: atlas.Atlas, pictures: Sequence[atlas.Picture], classes: Sequence[str]
-) -> list[atlas.Picture]:
+    engine: atlas.Atlas, pictures: Sequence[atlas.Image], classes: Sequence[str]
+) -> list[atlas.Image]:
     """Pictures as small as the model takes them: its answers stay the same, and a session can hold many."""
     if not pictures:
         return []
     squares = engine.unlabelled(pictures, classes).squares  # (N 3 S S)
     return [
-        atlas.Picture(picture.name, square.permute(1, 2, 0).numpy())
+        atlas.Image(picture.name, square.permute(1, 2, 0).numpy())
         for picture, square in zip(pictures, squares, strict=True)
     ]

@@ -11,10 +11,10 @@ from pathlib import Path
 import atlas_engine as atlas
 from app import roll_text, text
 from app.handlers.choices import Choices, RollChoices
-from app.handlers.lesson import Sample, read_samples
+from app.handlers.lesson import SampleFile, read_samples
 from app.handlers.teach import compared
 from app.limits import LIMITS
-from app.state import Kept
+from app.state import SavedResult
 
 __all__ = [
     "SHIPPED",
@@ -52,7 +52,7 @@ def origin_of(engine: atlas.Atlas, *, bundled: str | None) -> Origin:
     if model == bundled:
         return SHIPPED
     file = engine.bank_path.name if engine.bank_path is not None else ""
-    public = {offer.file: offer for offer in atlas.offers() if offer.file}.get(file)
+    public = {offer.file: offer for offer in atlas.available_models() if offer.file}.get(file)
     return Origin(model) if public is None else Origin(model, Path(file).stem, engine.bank.storage)
 
 
@@ -63,7 +63,9 @@ def save_recipe(recipe: atlas.Recipe, folder: Path) -> str:
     return str(path)
 
 
-def load_recipe(engine: atlas.Atlas, path: str, samples: Sequence[Sample]) -> tuple[Kept, tuple[str, ...]]:
+def load_recipe(
+    engine: atlas.Atlas, path: str, samples: Sequence[SampleFile]
+) -> tuple[SavedResult, tuple[str, ...]]:
     """A recipe that a visitor brings, tried on the samples; a kind refusal if it is for another bank."""
     name = Path(path).name
     try:
@@ -77,7 +79,7 @@ def load_recipe(engine: atlas.Atlas, path: str, samples: Sequence[Sample]) -> tu
     if len(recipe.classes) > LIMITS.classes:  # each is read by the text tower, while everybody else waits
         raise atlas.AtlasError(text.many_recipe_classes(name, len(recipe.classes)))
     shown, refused = read_samples(samples, recipe.classes)
-    kept = Kept(recipe, text.BROUGHT, samples=shown, comparison=compared(engine, recipe, shown))
+    kept = SavedResult(recipe, text.BROUGHT, samples=shown, comparison=compared(engine, recipe, shown))
     return kept, refused
 
 
@@ -94,7 +96,7 @@ def save_weights(engine: atlas.Atlas, recipe: atlas.Recipe, folder: Path) -> str
     return str(path)
 
 
-def python_lines(kept: Kept, *, origin: Origin = SHIPPED) -> str:
+def python_lines(kept: SavedResult, *, origin: Origin = SHIPPED) -> str:
     """Python that uses this very recipe and, where it was learned here, makes it again from the pictures."""
     name = f"{_slug(kept.recipe.classes)}{ENDING}"
     lines = [
@@ -111,7 +113,7 @@ def python_lines(kept: Kept, *, origin: Origin = SHIPPED) -> str:
     return "\n".join(lines)
 
 
-def command_lines(kept: Kept, *, origin: Origin = SHIPPED) -> str:
+def command_lines(kept: SavedResult, *, origin: Origin = SHIPPED) -> str:
     """The same from a terminal."""
     name = f"{_slug(kept.recipe.classes)}{ENDING}"
     made: list[str] = []
@@ -145,7 +147,7 @@ def _opening(origin: Origin) -> list[str]:
     return ["with atlas.open() as engine:"]
 
 
-def _notes(kept: Kept) -> list[str]:
+def _notes(kept: SavedResult) -> list[str]:
     """A line for a result that ended early, which nobody can stop at the same moment again."""
     return [f"# {text.STOPPED_COMMENT}"] if kept.stopped else []
 

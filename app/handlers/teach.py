@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 
 import atlas_engine as atlas
 from app.handlers.choices import Choices, RollChoices
-from app.handlers.lesson import Lesson, Reading, Shown, read_lesson
+from app.handlers.lesson import FewShotRequest, LabelledImage, Reading, read_lesson
 from app.limits import LIMITS
-from app.state import Kept, StopSign
+from app.state import SavedResult, StopSign
 
-__all__ = ["Taught", "after", "compared", "follow", "teach"]
+__all__ = ["RunProgress", "after", "compared", "follow", "teach"]
 
 Run = atlas.Run[atlas.AdaptResult]
 
 
 @dataclass(frozen=True)
-class Taught:
+class RunProgress:
     """How far it has come. `kept` is there at the end."""
 
     phase: str  # read, then a phase of the engine: look, preview or learn; at last done
@@ -33,19 +33,19 @@ class Taught:
     losses: tuple[float, ...] = ()
     estimates: tuple[atlas.Estimate, ...] = ()
     left_out: tuple[str, ...] = ()
-    samples: tuple[Shown, ...] = ()
+    samples: tuple[LabelledImage, ...] = ()
     preview: atlas.Comparison | None = None  # at the one state that brings it
-    kept: Kept | None = None
+    kept: SavedResult | None = None
 
 
 def teach(
     engine: atlas.Atlas,
-    lesson: Lesson,
+    lesson: FewShotRequest,
     choices: Choices | None = None,
     *,
     most_seconds: float = LIMITS.run_seconds,
     sign: StopSign | None = None,
-) -> Iterator[Taught]:
+) -> Iterator[RunProgress]:
     """States from the first picture to the finished adaptation.
 
     Raises an AtlasError when the lesson cannot be learned.
@@ -53,11 +53,11 @@ def teach(
     chosen, sign = choices or Choices(), sign or StopSign()
     reading = Reading(0, lesson.total)
     for reading in read_lesson(lesson):
-        yield Taught("read", index=reading.seen, of=max(reading.total, 1))
+        yield RunProgress("read", index=reading.seen, of=max(reading.total, 1))
         sign.heed()
     assert reading.support is not None  # the last state of a reading has it
     run = engine.few_shot(reading.support, method=chosen.method, config=chosen.config, seed=chosen.seed)
-    taught = Taught("look", left_out=reading.left_out, samples=reading.samples)
+    taught = RunProgress("look", left_out=reading.left_out, samples=reading.samples)
     yield taught
     yield from follow(engine, run, taught, chosen, sign=sign, most_seconds=most_seconds)
 
@@ -65,12 +65,12 @@ def teach(
 def follow(
     engine: atlas.Atlas,
     run: Run,
-    taught: Taught,
+    taught: RunProgress,
     choices: Choices | RollChoices,
     *,
     sign: StopSign,
     most_seconds: float,
-) -> Iterator[Taught]:
+) -> Iterator[RunProgress]:
     """States of a run, from where its pictures have been read to what is kept of it."""
     for step in sign.over(run):
         taught = after(taught, step)
@@ -92,13 +92,13 @@ def follow(
 
 
 def compared(
-    engine: atlas.Atlas, recipe: atlas.Recipe, samples: tuple[Shown, ...]
+    engine: atlas.Atlas, recipe: atlas.Recipe, samples: tuple[LabelledImage, ...]
 ) -> atlas.Comparison | None:
     """The samples by zero-shot and by the recipe; None when there are none."""
     return engine.compare([sample.picture for sample in samples], recipe) if samples else None
 
 
-def after(taught: Taught, step: atlas.Step) -> Taught:
+def after(taught: RunProgress, step: atlas.Step) -> RunProgress:
     """The state that a step of the engine leads to."""
     losses = taught.losses if math.isnan(step.loss) else (*taught.losses, step.loss)
     return replace(
@@ -114,9 +114,9 @@ def after(taught: Taught, step: atlas.Step) -> Taught:
 
 
 def _kept(
-    engine: atlas.Atlas, result: atlas.AdaptResult, taught: Taught, choices: Choices | RollChoices
-) -> Kept:
-    return Kept(
+    engine: atlas.Atlas, result: atlas.AdaptResult, taught: RunProgress, choices: Choices | RollChoices
+) -> SavedResult:
+    return SavedResult(
         result.recipe,
         result.verdict.sentence,
         choices=choices,

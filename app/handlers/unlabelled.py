@@ -13,9 +13,9 @@ from pathlib import Path
 import atlas_engine as atlas
 from app import roll_text, text
 from app.handlers.choices import RollChoices
-from app.handlers.lesson import Sample, Shown, read_samples
+from app.handlers.lesson import LabelledImage, SampleFile, read_samples
 from app.handlers.pictures import as_seen
-from app.handlers.teach import Taught, follow
+from app.handlers.teach import RunProgress, follow
 from app.limits import LIMITS
 from app.state import StopSign
 
@@ -30,7 +30,7 @@ class Roll:
     learns exactly the same.
     """
 
-    photos: tuple[Sample, ...]
+    photos: tuple[SampleFile, ...]
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -52,17 +52,17 @@ def adapt_roll(
     *,
     most_seconds: float = LIMITS.run_seconds,
     sign: StopSign | None = None,
-) -> Iterator[Taught]:
+) -> Iterator[RunProgress]:
     """States from the first photo to the finished adaptation.
 
     Raises an AtlasError when there is nothing to adapt to. A photo that cannot be read is left out with the
     engine's sentence.
     """
     chosen, total, sign = choices or RollChoices(), len(roll.photos), sign or StopSign()
-    photos: list[Shown] = []
+    photos: list[LabelledImage] = []
     left_out: list[str] = []
     for start in range(0, total, LIMITS.images_per_step):
-        yield Taught("read", index=start, of=total)
+        yield RunProgress("read", index=start, of=total)
         sign.heed()
         shown, refused = read_samples(roll.photos[start : start + LIMITS.images_per_step], roll.classes)
         small = as_seen(engine, [photo.picture for photo in shown], roll.classes)
@@ -72,10 +72,10 @@ def adapt_roll(
         raise atlas.AtlasError(" ".join([roll_text.NONE_READ, *left_out[:3]]))
     pictures = [photo.picture for photo in photos]
     run = engine.test_time(pictures, roll.classes, objective=chosen.objective, seed=chosen.seed)
-    taught = Taught("look", left_out=tuple(left_out), samples=tuple(photos))
+    taught = RunProgress("look", left_out=tuple(left_out), samples=tuple(photos))
     yield taught
     yield from follow(engine, run, taught, chosen, sign=sign, most_seconds=most_seconds)
 
 
-def _natural_name(photo: Sample) -> tuple[object, ...]:
+def _natural_name(photo: SampleFile) -> tuple[object, ...]:
     return atlas.natural_key(Path(photo.path).name)

@@ -12,8 +12,8 @@ from typing import Any
 import gradio as gr
 
 from app import alerts, api_text, cards, components, text
-from app.border import DEVICE, PRIVATE, QUICK, told
 from app.engines import Answering
+from app.events import DEVICE, PRIVATE, QUICK, user_message
 from app.examples import EXAMPLES
 from app.handlers.ask import Asked, answer_rows, ask
 from app.markup import note
@@ -67,7 +67,7 @@ def _page_handler(answering: Answering, runs: Runs) -> Callable[..., Iterator[Fr
                 for asked in ask(answering(), paths, class_text or "", sign=sign):
                     yield _frame(asked)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield _refused(told(error))
+            yield _refused(user_message(error))
 
     return on_ask
 
@@ -102,7 +102,7 @@ def _client_endpoint(answering: Answering) -> None:
         try:
             *_, last = ask(answering(), list(images or []), classes or "")
         except Exception as error:
-            raise gr.Error(told(error), print_exception=False) from None
+            raise gr.Error(user_message(error), print_exception=False) from None
         return answer_rows(last)
 
     with gr.Row(visible=False):

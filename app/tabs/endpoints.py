@@ -15,15 +15,15 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import api_text, roll_text, text
-from app.border import DEVICE, told
 from app.engines import Answering
+from app.events import DEVICE, user_message
 from app.handlers.ask import split_classes
 from app.handlers.choices import METHODS, OBJECTIVES, Choices, RollChoices
-from app.handlers.lesson import Lesson, Sample, Shown, unpack
+from app.handlers.lesson import FewShotRequest, LabelledImage, SampleFile, unpack
 from app.handlers.takeaway import load_recipe, save_recipe
-from app.handlers.teach import Taught, teach
+from app.handlers.teach import RunProgress, teach
 from app.handlers.unlabelled import Roll, adapt_roll
-from app.state import Kept, Runs
+from app.state import Runs, SavedResult
 
 __all__ = ["endpoints", "progress"]
 
@@ -44,12 +44,12 @@ def endpoints(answering: Answering, runs: Runs) -> None:
             try:
                 engine = answering()
                 rows = unpack(archive, Path(folder))
-                lesson = Lesson(rows, tuple(Sample(path) for path in samples or []))
+                lesson = FewShotRequest(rows, tuple(SampleFile(path) for path in samples or []))
                 chosen = Choices(method, int(steps), Choices.lr if lr is None else float(lr), int(seed))
                 states = teach(engine, lesson, chosen, sign=sign)
                 yield from _told(states, Path(folder))
             except Exception as error:
-                raise gr.Error(told(error), print_exception=False) from None
+                raise gr.Error(user_message(error), print_exception=False) from None
 
     def adapt_unlabelled(
         request: gr.Request, photos: Sequence[str] | None, classes: str | None, objective: str, seed: float
@@ -57,21 +57,21 @@ def endpoints(answering: Answering, runs: Runs) -> None:
         with TemporaryDirectory() as folder, runs.sign(request.session_hash) as sign:
             try:
                 engine = answering()
-                roll = Roll(tuple(Sample(path) for path in photos or []), split_classes(classes or ""))
+                roll = Roll(tuple(SampleFile(path) for path in photos or []), split_classes(classes or ""))
                 chosen = RollChoices(objective, int(seed))
                 states = adapt_roll(engine, roll, chosen, sign=sign)
                 yield from _told(states, Path(folder))
             except Exception as error:
-                raise gr.Error(told(error), print_exception=False) from None
+                raise gr.Error(user_message(error), print_exception=False) from None
 
     def stop(request: gr.Request) -> dict[str, bool]:
         return {"stopped": runs.stop(request.session_hash)}
 
     def compare(samples: Sequence[str] | None, recipe: str) -> dict[str, Any]:
         try:
-            kept, left_out = load_recipe(answering(), recipe, [Sample(path) for path in samples or []])
+            kept, left_out = load_recipe(answering(), recipe, [SampleFile(path) for path in samples or []])
         except Exception as error:
-            raise gr.Error(told(error), print_exception=False) from None
+            raise gr.Error(user_message(error), print_exception=False) from None
         return {"rows": _rows(kept.comparison, kept.samples), "left_out": list(left_out)}
 
     usual = Choices()
@@ -111,7 +111,7 @@ def endpoints(answering: Answering, runs: Runs) -> None:
     )
 
 
-def _told(states: Iterator[Taught], folder: Path) -> Iterator[tuple[dict[str, Any], str | None]]:
+def _told(states: Iterator[RunProgress], folder: Path) -> Iterator[tuple[dict[str, Any], str | None]]:
     """How far a run is, then what came of it, with its recipe as a file in `folder`."""
     for taught in states:
         if taught.kept is None:
@@ -121,12 +121,12 @@ def _told(states: Iterator[Taught], folder: Path) -> Iterator[tuple[dict[str, An
             yield facts, save_recipe(taught.kept.recipe, folder)
 
 
-def progress(taught: Taught) -> dict[str, Any]:
+def progress(taught: RunProgress) -> dict[str, Any]:
     """How far a run is."""
     return {"phase": taught.phase, "share": taught.share, "seconds_left": taught.seconds_left}
 
 
-def _facts(kept: Kept) -> dict[str, Any]:
+def _facts(kept: SavedResult) -> dict[str, Any]:
     return {
         "verdict": kept.sentence,
         "helped": kept.helped,
@@ -141,7 +141,7 @@ def _facts(kept: Kept) -> dict[str, Any]:
     }
 
 
-def _rows(comparison: atlas.Comparison | None, samples: Sequence[Shown]) -> list[dict[str, Any]]:
+def _rows(comparison: atlas.Comparison | None, samples: Sequence[LabelledImage]) -> list[dict[str, Any]]:
     if comparison is None:
         return []
     before, after = comparison.zero_shot.top(1), comparison.adapted.top(1)

@@ -15,19 +15,28 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import alerts, components, forget_cards, forget_text, inside_cards, run_cards, text
-from app.border import DEVICE, PRIVATE, QUICK, kindly, told
 from app.engines import Answering
+from app.events import DEVICE, PRIVATE, QUICK, html_errors, user_message
 from app.examples import FORGET
-from app.handlers.forget import STRENGTHS, Unlearned, Unlearning, Wish, forget, look, rows_of, shell_line
-from app.handlers.lesson import Row
+from app.handlers.forget import (
+    STRENGTHS,
+    ForgetProgress,
+    ForgetRequest,
+    ForgetResult,
+    forget,
+    look,
+    rows_of,
+    shell_line,
+)
+from app.handlers.lesson import ClassRow
 from app.handlers.takeaway import origin_of, save_recipe
 from app.markup import heading, note
+from app.prepared_examples import load_forgotten
 from app.state import Runs
-from app.tabs.holding import Holding, hold, holding
+from app.tabs.holding import ResultState, hold, holding
 from app.tabs.rows import GalleryItems
 from app.tabs.samples import samples_from_zip, samples_of
 from app.tabs.stopping import leaving, stopping
-from app.worked import load_forgotten
 
 __all__ = ["ForgetSide", "forget_tab"]
 
@@ -51,10 +60,10 @@ class _Form:
 class ForgetSide:
     """The right side: what came of it, and the visitor's own result behind it."""
 
-    held: Holding[Unlearned]
+    held: ResultState[ForgetResult]
     outputs: list[Any]  # run, what is held, slider, numbers, pictures
     taken: list[Any]  # the recipe's file and its line
-    take: Callable[[Unlearned | None, str], Frame]  # values for them
+    take: Callable[[ForgetResult | None, str], Frame]  # values for them
 
     @property
     def empty(self) -> Frame:
@@ -111,12 +120,12 @@ def forget_tab(answering: Answering, runs: Runs, *, bundled: bool) -> ForgetSide
     leaving(leave, runs, form.alert)
     stop.click(stopping(runs), None, [stop], **QUICK)
 
-    @kindly
-    def on_strength(kept: Unlearned | None, shows: str, strength: float) -> str:
+    @html_errors
+    def on_strength(kept: ForgetResult | None, shows: str, strength: float) -> str:
         return _numbers(held.shown(kept, shows), strength)
 
-    @kindly
-    def on_slide(kept: Unlearned | None, shows: str, strength: float) -> str:
+    @html_errors
+    def on_slide(kept: ForgetResult | None, shows: str, strength: float) -> str:
         result = held.shown(kept, shows)
         return "" if result is None else forget_cards.seen_html(look(answering(), result, strength / PERCENT))
 
@@ -160,7 +169,9 @@ def _form() -> _Form:
     return _Form(target, control, [keep, seed], alert, start)
 
 
-def _side(title: str, label: str, rows: tuple[Row, ...], *, name: str) -> tuple[gr.Gallery, gr.UploadButton]:
+def _side(
+    title: str, label: str, rows: tuple[ClassRow, ...], *, name: str
+) -> tuple[gr.Gallery, gr.UploadButton]:
     components.html_area(heading(title) + note(forget_text.FOLDERS_HELP), name=f"{name}-lead")
     pictures = components.given_pictures(_items(rows), label=label, name=name)
     with gr.Row(elem_classes="at-buttons"):
@@ -168,10 +179,12 @@ def _side(title: str, label: str, rows: tuple[Row, ...], *, name: str) -> tuple[
     return pictures, archive
 
 
-def _forgetting(answering: Answering, runs: Runs, held: Holding[Unlearned]) -> Callable[..., Iterator[Frame]]:
+def _forgetting(
+    answering: Answering, runs: Runs, held: ResultState[ForgetResult]
+) -> Callable[..., Iterator[Frame]]:
     def on_forget(  # noqa: PLR0917 - an event, which Gradio calls
         request: gr.Request,
-        kept: Unlearned | None,
+        kept: ForgetResult | None,
         shows: str,
         target: GalleryItems,
         control: GalleryItems,
@@ -181,17 +194,17 @@ def _forgetting(answering: Answering, runs: Runs, held: Holding[Unlearned]) -> C
         try:
             engine = answering()
             sides = rows_of(samples_of(target)), rows_of(samples_of(control))
-            wish = Wish.of(*sides, keep=float(keep) / PERCENT, seed=int(seed or 0))
+            wish = ForgetRequest.of(*sides, keep=float(keep) / PERCENT, seed=int(seed or 0))
             with runs.sign(request.session_hash) as sign:
                 for state in forget(engine, wish, sign=sign):
                     yield _frame(state)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield _refused(told(error), held, kept, shows)
+            yield _refused(user_message(error), held, kept, shows)
 
     return on_forget
 
 
-def _frame(state: Unlearning) -> Frame:
+def _frame(state: ForgetProgress) -> Frame:
     alert = alerts.left_out_html(state.taught.left_out)
     if state.kept is None:
         first = state.taught.phase == "read" and state.taught.index == 0
@@ -201,7 +214,7 @@ def _frame(state: Unlearning) -> Frame:
     return [alert, _headline(state.kept), *holding(state.kept), *_slid(state.kept), gr.update(visible=False)]
 
 
-def _refused(message: str, held: Holding[Unlearned], kept: Unlearned | None, shows: str) -> Frame:
+def _refused(message: str, held: ResultState[ForgetResult], kept: ForgetResult | None, shows: str) -> Frame:
     """The sentence; the result that was there stays, unless it has expired."""
     same, hidden = [gr.skip()] * len(held.parts), gr.update(visible=False)
     try:
@@ -212,12 +225,12 @@ def _refused(message: str, held: Holding[Unlearned], kept: Unlearned | None, sho
     return [alerts.alert_html(message), headline, *same, *_slid(result), hidden]
 
 
-def _slid(kept: Unlearned | None) -> Frame:
+def _slid(kept: ForgetResult | None) -> Frame:
     """The slider at full strength, its numbers, and no pictures yet."""
     return [gr.update(value=FULL, visible=kept is not None), _numbers(kept, FULL), _unseen(kept)]
 
 
-def _headline(kept: Unlearned | None) -> str:
+def _headline(kept: ForgetResult | None) -> str:
     if kept is None:
         return _waiting(forget_text.WAITING)
     return forget_cards.verdict_html(kept, remark=forget_text.EXAMPLE_NOTE if kept.example else "")
@@ -227,20 +240,20 @@ def _waiting(words: str) -> str:
     return f"<section class='at-run'>{heading(text.RESULT_HEADING)}{note(words)}</section>"
 
 
-def _numbers(kept: Unlearned | None, strength: float) -> str:
+def _numbers(kept: ForgetResult | None, strength: float) -> str:
     return "" if kept is None else forget_cards.numbers_html(kept, strength / PERCENT)
 
 
-def _unseen(kept: Unlearned | None) -> str:
+def _unseen(kept: ForgetResult | None) -> str:
     return "" if kept is None else note(forget_text.SEE_PICTURES)
 
 
 def _taking(
-    answering: Answering, held: Holding[Unlearned], recipe: gr.DownloadButton, own: str | None
-) -> Callable[[Unlearned | None, str], Frame]:
+    answering: Answering, held: ResultState[ForgetResult], recipe: gr.DownloadButton, own: str | None
+) -> Callable[[ForgetResult | None, str], Frame]:
     """The recipe's file and the line that makes it."""
 
-    def to_take(kept: Unlearned | None, shows: str) -> Frame:
+    def to_take(kept: ForgetResult | None, shows: str) -> Frame:
         hidden = gr.update(visible=False)
         try:
             result = held.shown(kept, shows)
@@ -254,7 +267,7 @@ def _taking(
                 inside_cards.code_html(forget_text.SHELL_HEADING, line),
             ]
         except Exception as error:
-            return [hidden, alerts.alert_html(told(error))]
+            return [hidden, alerts.alert_html(user_message(error))]
 
     return to_take
 
@@ -263,5 +276,5 @@ def _fill() -> Frame:
     return [alerts.NOTHING, _items(FORGET.target), _items(FORGET.control)]
 
 
-def _items(rows: tuple[Row, ...]) -> list[tuple[str, str | None]]:
+def _items(rows: tuple[ClassRow, ...]) -> list[tuple[str, str | None]]:
     return [(path, row.name) for row in rows for path in row.paths]

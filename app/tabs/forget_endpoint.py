@@ -11,9 +11,9 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import api_text, forget_text, text
-from app.border import DEVICE, told
 from app.engines import Answering
-from app.handlers.forget import Unlearned, Wish, forget
+from app.events import DEVICE, user_message
+from app.handlers.forget import ForgetRequest, ForgetResult, forget
 from app.handlers.lesson import unpack
 from app.handlers.takeaway import save_recipe
 from app.state import Runs
@@ -34,7 +34,7 @@ def forget_endpoint(answering: Answering, runs: Runs) -> None:
                 for name, archive in (("target", target), ("control", control)):
                     (Path(folder) / name).mkdir()
                     sides.append(unpack(archive, Path(folder) / name))
-                wish = Wish.of(sides[0], sides[1], keep=float(keep), seed=int(seed))
+                wish = ForgetRequest.of(sides[0], sides[1], keep=float(keep), seed=int(seed))
                 for state in forget(engine, wish, sign=sign):
                     if state.kept is None:
                         yield progress(state.taught), None
@@ -42,7 +42,7 @@ def forget_endpoint(answering: Answering, runs: Runs) -> None:
                         facts = {**_facts(state.kept), "left_out": list(state.taught.left_out)}
                         yield facts, save_recipe(state.kept.recipe, Path(folder))
             except Exception as error:
-                raise gr.Error(told(error), print_exception=False) from None
+                raise gr.Error(user_message(error), print_exception=False) from None
 
     with gr.Row(visible=False):
         target = gr.File(label=forget_text.API_TARGET, type="filepath")
@@ -61,7 +61,7 @@ def forget_endpoint(answering: Answering, runs: Runs) -> None:
     )
 
 
-def _facts(kept: Unlearned) -> dict[str, Any]:
+def _facts(kept: ForgetResult) -> dict[str, Any]:
     return {
         "verdict": kept.sentence,
         "helped": kept.helped,

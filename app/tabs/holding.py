@@ -15,7 +15,7 @@ import gradio as gr
 import atlas_engine as atlas
 from app.limits import LIMITS
 
-__all__ = ["EXAMPLE", "NOTHING", "OWN", "Holding", "hold", "holding"]
+__all__ = ["EXAMPLE", "NOTHING", "OWN", "ResultState", "hold", "holding"]
 
 EXAMPLE, OWN, NOTHING = "example", "own", "nothing"
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Holding(Generic[Result]):
+class ResultState(Generic[Result]):
     """The example that the page opens on, the visitor's own behind it, and which of them is shown."""
 
     opening: Result | None
@@ -45,11 +45,11 @@ class Holding(Generic[Result]):
         return kept
 
 
-def hold(opening: Result | None, *, name: str, expired: str) -> Holding[Result]:
+def hold(opening: Result | None, *, name: str, expired: str) -> ResultState[Result]:
     """Make the parts inside the current Blocks."""
     kept = gr.State(None, time_to_live=LIMITS.keep_seconds)
     shows = gr.Textbox(EXAMPLE, visible="hidden", elem_id=name)
-    return Holding(opening, kept, shows, expired)
+    return ResultState(opening, kept, shows, expired)
 
 
 def holding(kept: Result | None) -> list[Any]:

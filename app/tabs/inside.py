@@ -10,13 +10,13 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import compare_cards, components, donor_text, inside_cards, inside_text, text
-from app.border import DEVICE, PRIVATE, QUICK, kindly
 from app.engines import Answering
+from app.events import DEVICE, PRIVATE, QUICK, html_errors
 from app.handlers.inside import MAPS, MOST, Inside, alike, donors_of, heat, look_inside, turned
 from app.limits import LIMITS
 from app.markup import heading, note
-from app.state import Kept
-from app.tabs.holding import Holding
+from app.state import SavedResult
+from app.tabs.holding import ResultState
 
 __all__ = ["InsidePanel", "inside_panel"]
 
@@ -29,11 +29,11 @@ class InsidePanel:
     """What is shown anew for every result: `show` gives the values of `outputs`; `refuse`, with an alert."""
 
     outputs: list[Any]
-    show: Callable[[atlas.Atlas, Kept | None], list[Any]]
+    show: Callable[[atlas.Atlas, SavedResult | None], list[Any]]
     refuse: Callable[[str], list[Any]]
 
 
-def inside_panel(answering: Answering, held: Holding[Kept], *, prefix: str = "") -> InsidePanel:
+def inside_panel(answering: Answering, held: ResultState[SavedResult], *, prefix: str = "") -> InsidePanel:
     """Lay out the panel and wire it.
 
     `prefix` begins the names of its parts, for a second panel on the page.
@@ -94,17 +94,17 @@ def inside_panel(answering: Answering, held: Holding[Kept], *, prefix: str = "")
     with gr.Accordion(inside_text.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
         whole = components.html_area(name=f"{prefix}bank-donors")
 
-    @kindly
+    @html_errors
     def on_bank() -> str:
         engine = answering()
         return inside_cards.bank_html(donors_of(engine), alike(engine))
 
-    @kindly
-    def on_map(kept: Kept | None, seen: str, *how: Any) -> str:  # noqa: ANN401 - what Gradio hands over
+    @html_errors
+    def on_map(kept: SavedResult | None, seen: str, *how: Any) -> str:  # noqa: ANN401 - what Gradio hands over
         return _map(answering(), held.shown(kept, seen), *how)
 
-    @kindly
-    def on_turn(kept: Kept | None, seen: str, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
+    @html_errors
+    def on_turn(kept: SavedResult | None, seen: str, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
         return _turn(answering(), held.shown(kept, seen), *values)
 
     bank.expand(on_bank, None, whole, show_progress="minimal", **PRIVATE, **DEVICE)
@@ -129,7 +129,7 @@ def inside_panel(answering: Answering, held: Holding[Kept], *, prefix: str = "")
     )
     back.click(lambda: untouched, None, knobs, **QUICK)
 
-    def show(engine: atlas.Atlas, result: Kept | None) -> list[Any]:
+    def show(engine: atlas.Atlas, result: SavedResult | None) -> list[Any]:
         seen = _looked(engine, result)
         return _values(note(_lead(seen)), seen, _map(engine, result))
 
@@ -155,7 +155,7 @@ def _values(lead: str, seen: Inside | None, picture: str) -> list[Any]:
     ]
 
 
-def _looked(engine: atlas.Atlas, kept: Kept | None) -> Inside | None:
+def _looked(engine: atlas.Atlas, kept: SavedResult | None) -> Inside | None:
     return None if kept is None else look_inside(engine, kept.recipe)
 
 
@@ -170,7 +170,7 @@ def _lead(inside: Inside | None) -> str:
 
 
 def _map(
-    engine: atlas.Atlas, kept: Kept | None, shows: str = MAPS[0], by: str = "layer", kind: str = ""
+    engine: atlas.Atlas, kept: SavedResult | None, shows: str = MAPS[0], by: str = "layer", kind: str = ""
 ) -> str:
     if kept is None or not look_inside(engine, kept.recipe).moves:
         return ""
@@ -181,7 +181,7 @@ def _donors(inside: Inside | None) -> str:
     return inside_cards.donors_html(inside.donors) if inside is not None and inside.moves else ""
 
 
-def _turn(engine: atlas.Atlas, kept: Kept | None, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
+def _turn(engine: atlas.Atlas, kept: SavedResult | None, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
     """The samples as learned and now, while anything is turned."""
     *factors, other, other_strength, layer, strength = values
     if kept is None:

@@ -16,13 +16,13 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import api_text
-from app.border import DEVICE, told
 from app.donor_text import donor_data
 from app.engines import Answering
+from app.events import DEVICE, user_message
 from app.handlers.inside import Donor, alike, donors_of, heat, look_inside, strengths, turned
-from app.handlers.lesson import Sample
+from app.handlers.lesson import SampleFile
 from app.handlers.takeaway import load_recipe, save_weights
-from atlas_engine.views.figures import Grid
+from atlas_engine.views.heatmap import Grid
 
 __all__ = ["inside_endpoints"]
 
@@ -36,7 +36,7 @@ def inside_endpoints(answering: Answering) -> None:
             kept, _ = load_recipe(engine, recipe, [])
             seen, grid = look_inside(engine, kept.recipe), heat(engine, kept.recipe)
         except Exception as error:
-            raise gr.Error(told(error), print_exception=False) from None
+            raise gr.Error(user_message(error), print_exception=False) from None
         donors = [{**_facts(one), "share": one.share} for one in seen.donors]
         return {"donors": donors, "layers": list(seen.layers), "map": _drawn(grid)}
 
@@ -45,7 +45,7 @@ def inside_endpoints(answering: Answering) -> None:
             engine = answering()
             donors, grid = donors_of(engine), alike(engine)
         except Exception as error:
-            raise gr.Error(told(error), print_exception=False) from None
+            raise gr.Error(user_message(error), print_exception=False) from None
         return {"donors": [_facts(one) for one in donors], "alike": _drawn(grid)}
 
     def turn(
@@ -56,10 +56,10 @@ def inside_endpoints(answering: Answering) -> None:
     ) -> dict[str, Any]:
         try:
             engine = answering()
-            kept, left_out = load_recipe(engine, recipe, [Sample(path) for path in samples or []])
+            kept, left_out = load_recipe(engine, recipe, [SampleFile(path) for path in samples or []])
             now = turned(engine, kept, **strengths(engine, kept.recipe, tasks=tasks, layers=layers))
         except Exception as error:
-            raise gr.Error(told(error), print_exception=False) from None
+            raise gr.Error(user_message(error), print_exception=False) from None
         return {"rows": _rows(now), "left_out": list(left_out)}
 
     def weights(recipe: str) -> Iterator[str]:
@@ -69,7 +69,7 @@ def inside_endpoints(answering: Answering) -> None:
                 kept, _ = load_recipe(engine, recipe, [])
                 yield save_weights(engine, kept.recipe, Path(folder))
             except Exception as error:
-                raise gr.Error(told(error), print_exception=False) from None
+                raise gr.Error(user_message(error), print_exception=False) from None
 
     with gr.Row(visible=False):
         given = gr.File(label=api_text.RECIPE, type="filepath")

@@ -14,12 +14,12 @@ import gradio as gr
 import atlas_engine as atlas
 from app import alerts, components
 from app import model_text as text
-from app.border import PRIVATE, QUICK, told, visitor
 from app.engines import Engines
-from app.handlers.forget import Unlearned
+from app.events import PRIVATE, QUICK, user_message, visitor
+from app.handlers.forget import ForgetResult
 from app.handlers.models import ModelFacts, as_row, choose, facts_of, offered
 from app.markup import heading, note
-from app.state import Kept, Runs
+from app.state import Runs, SavedResult
 from app.tabs.forget import ForgetSide
 from app.tabs.result import ResultSide
 from app.tabs.stopping import departing
@@ -87,7 +87,7 @@ def _choosing(engines: Engines, runs: Runs) -> Callable[[gr.Request, str | None]
                     status = _status(state.doing, state.share)
                     yield [alerts.NOTHING, status, card, gr.update(visible=not state.done)]
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            sentence = text.still(engines.name_of(session), told(error))
+            sentence = text.still(engines.name_of(session), user_message(error))
             yield [alerts.alert_html(sentence), "", gr.skip(), gr.update(visible=False)]
 
     return on_choose
@@ -114,7 +114,7 @@ def _renewing(engines: Engines, side: Side) -> Callable[[Any, str], Frame]:
     return on_model
 
 
-def _fits(kept: Kept | Unlearned, engines: Engines) -> bool:
+def _fits(kept: SavedResult | ForgetResult, engines: Engines) -> bool:
     try:
         engine = engines.of(visitor())
         kept.recipe.check(model_fingerprint=engine.fingerprint, bank_fingerprint=engine.bank.fingerprint)
@@ -165,7 +165,7 @@ def _endpoints(engines: Engines, runs: Runs) -> None:
                 raise atlas.AtlasError(text.STOPPED)
             return as_row(_facts(engines, session))
         except Exception as error:
-            raise gr.Error(told(error), print_exception=False) from None
+            raise gr.Error(user_message(error), print_exception=False) from None
 
     with gr.Row(visible=False):
         name = gr.Textbox(label=text.API_MODEL)

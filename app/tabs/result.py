@@ -15,13 +15,13 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import alerts, compare_cards, components, run_cards, text
-from app.border import QUICK, told
 from app.engines import Answering
+from app.events import QUICK, user_message
 from app.handlers.takeaway import load_recipe
-from app.handlers.teach import Taught
+from app.handlers.teach import RunProgress
 from app.markup import heading, note
-from app.state import Kept
-from app.tabs.holding import Holding, hold, holding
+from app.state import SavedResult
+from app.tabs.holding import ResultState, hold, holding
 from app.tabs.inside import InsidePanel, inside_panel
 from app.tabs.rows import GalleryItems
 from app.tabs.samples import samples_of
@@ -45,7 +45,7 @@ Frame = list[Any]
 class ResultSide:
     """Its components, and the visitor's own result behind them."""
 
-    held: Holding[Kept]
+    held: ResultState[SavedResult]
     answering: Answering
     run: gr.HTML
     stop: gr.Button
@@ -70,18 +70,18 @@ class ResultSide:
         outputs = [*self.inside.outputs, *self.take.outputs]
         event.then(self._panels, self.held.parts, outputs, **QUICK)
 
-    def _panels(self, kept: Kept | None, shows: str) -> Frame:
+    def _panels(self, kept: SavedResult | None, shows: str) -> Frame:
         try:
             result, engine = self.held.shown(kept, shows), self.answering()
             return [*self.inside.show(engine, result), *self.take.show(engine, result)]
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            alert = alerts.alert_html(told(error))
+            alert = alerts.alert_html(user_message(error))
             return [*self.inside.refuse(alert), *self.take.refuse(alert)]
 
 
 def result_side(
     answering: Answering,
-    opening: Kept | None = None,
+    opening: SavedResult | None = None,
     *,
     bundled: bool,
     file: Path | None = None,
@@ -106,7 +106,7 @@ def result_side(
     return ResultSide(held, answering, run, stop, leave, tabs, compare, inside, take)
 
 
-def frame(taught: Taught) -> Frame:
+def frame(taught: RunProgress) -> Frame:
     """How far a run has come or, at its end, what is kept of it."""
     if taught.kept is not None:
         return shown(taught.kept, left_out=taught.left_out)
@@ -120,13 +120,13 @@ def frame(taught: Taught) -> Frame:
     return [alert, run_cards.progress_html(taught), tabs, compare, *same, gr.update(visible=True)]
 
 
-def shown(kept: Kept | None, *, left_out: Sequence[str] = ()) -> Frame:
+def shown(kept: SavedResult | None, *, left_out: Sequence[str] = ()) -> Frame:
     """A result, which is the visitor's from now on."""
     alert, hidden = alerts.left_out_html(left_out), gr.update(visible=False)
     return [alert, _headline(kept), gr.skip(), _compared(kept), *holding(kept), hidden]
 
 
-def refused(message: str, held: Holding[Kept], kept: Kept | None, shows: str) -> Frame:
+def refused(message: str, held: ResultState[SavedResult], kept: SavedResult | None, shows: str) -> Frame:
     """The sentence; the result that was there stays, unless it has expired."""
     same, hidden = [gr.skip()] * len(held.parts), gr.update(visible=False)
     try:
@@ -138,21 +138,21 @@ def refused(message: str, held: Holding[Kept], kept: Kept | None, shows: str) ->
 
 
 def bringing(
-    answering: Answering, held: Holding[Kept], *, most: int | None = None
-) -> Callable[[str, Kept | None, str, GalleryItems], Frame]:
+    answering: Answering, held: ResultState[SavedResult], *, most: int | None = None
+) -> Callable[[str, SavedResult | None, str, GalleryItems], Frame]:
     """A recipe that is brought along, tried on the pictures at hand, or on so many of them."""
 
-    def on_bring(path: str, kept: Kept | None, shows: str, items: GalleryItems) -> Frame:
+    def on_bring(path: str, kept: SavedResult | None, shows: str, items: GalleryItems) -> Frame:
         try:
             brought, left_out = load_recipe(answering(), path, samples_of(items)[:most])
         except Exception as error:
-            return refused(told(error), held, kept, shows)
+            return refused(user_message(error), held, kept, shows)
         return shown(brought, left_out=left_out)
 
     return on_bring
 
 
-def _headline(kept: Kept | None) -> str:
+def _headline(kept: SavedResult | None) -> str:
     if kept is None:
         return _waiting(text.WAITING)
     return run_cards.verdict_html(kept, remark=text.EXAMPLE_NOTE if kept.example else "")
@@ -162,5 +162,5 @@ def _waiting(words: str) -> str:
     return f"<section class='at-run'>{heading(text.RESULT_HEADING)}{note(words)}</section>"
 
 
-def _compared(kept: Kept | None) -> str:
+def _compared(kept: SavedResult | None) -> str:
     return "" if kept is None else compare_cards.compare_html(kept.comparison, kept.samples)

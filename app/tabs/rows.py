@@ -17,8 +17,8 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import alerts, components, text
-from app.border import PRIVATE, QUICK, told
-from app.handlers.lesson import Row, unpack
+from app.events import PRIVATE, QUICK, user_message
+from app.handlers.lesson import ClassRow, unpack
 from app.limits import LIMITS
 from app.markup import note
 
@@ -51,18 +51,18 @@ class ClassRows:
         return [self.count, self.summary, *self.groups, *self.names, *self.pictures]
 
     @staticmethod
-    def read(values: Sequence[Any]) -> tuple[Row, ...]:
+    def read(values: Sequence[Any]) -> tuple[ClassRow, ...]:
         """The rows from the values of `inputs`, empty ones included."""
         names, pictures = values[: LIMITS.rows], values[LIMITS.rows :]
         return tuple(
-            Row(name or "", gallery_paths(items)) for name, items in zip(names, pictures, strict=True)
+            ClassRow(name or "", gallery_paths(items)) for name, items in zip(names, pictures, strict=True)
         )
 
     @staticmethod
-    def fill(rows: Sequence[Row], *, count: int | None = None) -> list[Any]:
+    def fill(rows: Sequence[ClassRow], *, count: int | None = None) -> list[Any]:
         """Values for `outputs` that show these rows, and at least `count` of them."""
         shown = min(max(len(rows), count or 0, FEWEST), LIMITS.rows)
-        padded = [*rows, *[Row("", ())] * LIMITS.rows][: LIMITS.rows]
+        padded = [*rows, *[ClassRow("", ())] * LIMITS.rows][: LIMITS.rows]
         return [
             shown,
             note(_summary(rows)),
@@ -77,12 +77,12 @@ def gallery_paths(items: GalleryItems) -> tuple[str, ...]:
     return tuple(path for path, _ in items or [])
 
 
-def class_rows(rows: Sequence[Row], alert: gr.HTML) -> tuple[ClassRows, gr.UploadButton]:
+def class_rows(rows: Sequence[ClassRow], alert: gr.HTML) -> tuple[ClassRows, gr.UploadButton]:
     """Lay out the rows, filled with these, and wire what happens among them; `alert` tells of a bad zip."""
     summary = components.html_area(note(_summary(rows)), name="lesson-summary", render=False)
     made = ClassRows(gr.State(max(len(rows), FEWEST)), summary)
     for place in range(LIMITS.rows):
-        row = rows[place] if place < len(rows) else Row("", ())
+        row = rows[place] if place < len(rows) else ClassRow("", ())
         _lay_out(made, place, row, shown=place < max(len(rows), FEWEST))
     summary.render()
     with gr.Row(elem_classes="at-buttons"):
@@ -97,7 +97,7 @@ def class_rows(rows: Sequence[Row], alert: gr.HTML) -> tuple[ClassRows, gr.Uploa
     return made, archive
 
 
-def _lay_out(made: ClassRows, place: int, row: Row, *, shown: bool) -> None:
+def _lay_out(made: ClassRows, place: int, row: ClassRow, *, shown: bool) -> None:
     with gr.Row(visible=shown, elem_classes="at-class", elem_id=f"class-{place + 1}") as group:
         with gr.Column(scale=2, min_width=110, elem_classes="at-class-name"):
             hints = text.CLASS_PLACEHOLDERS
@@ -130,7 +130,7 @@ def _count(*values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
     return note(_summary(ClassRows.read(values)))
 
 
-def _summary(rows: Sequence[Row]) -> str:
+def _summary(rows: Sequence[ClassRow]) -> str:
     named = [
         (atlas.tidy_name(row.name) or text.class_label(place), len(row.paths))
         for place, row in enumerate(rows, start=1)
@@ -146,11 +146,11 @@ def _filling(gallery: gr.Gallery) -> Callable[[str], list[Any]]:
         try:
             with TemporaryDirectory() as folder:
                 rows = [
-                    Row(row.name, tuple(components.handed_over(gallery, path) for path in row.paths))
+                    ClassRow(row.name, tuple(components.handed_over(gallery, path) for path in row.paths))
                     for row in unpack(archive, Path(folder))
                 ]
         except Exception as error:
-            return [alerts.alert_html(told(error)), *[gr.skip()] * VALUES]
+            return [alerts.alert_html(user_message(error)), *[gr.skip()] * VALUES]
         return [alerts.NOTHING, *ClassRows.fill(rows)]
 
     return on_zip

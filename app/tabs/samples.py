@@ -14,19 +14,19 @@ from typing import Any
 import gradio as gr
 
 from app import alerts, components
-from app.border import told
-from app.handlers.lesson import Sample, unpack, unpack_photos
+from app.events import user_message
+from app.handlers.lesson import SampleFile, unpack, unpack_photos
 from app.tabs.rows import GalleryItems
 
 __all__ = ["in_gallery", "photos_from_zip", "samples_from_zip", "samples_of"]
 
 
-def samples_of(items: GalleryItems) -> tuple[Sample, ...]:
+def samples_of(items: GalleryItems) -> tuple[SampleFile, ...]:
     """The pictures of a drop zone; a caption tells a picture's class."""
-    return tuple(Sample(path, caption) for path, caption in items or [])
+    return tuple(SampleFile(path, caption) for path, caption in items or [])
 
 
-def in_gallery(samples: Sequence[Sample]) -> list[tuple[str, str | None]]:
+def in_gallery(samples: Sequence[SampleFile]) -> list[tuple[str, str | None]]:
     """The same as a drop zone takes them."""
     return [(sample.path, sample.truth) for sample in samples]
 
@@ -41,13 +41,13 @@ def photos_from_zip(gallery: gr.Gallery) -> Callable[[str], list[Any]]:
     return _filling(gallery, unpack_photos)
 
 
-def _by_class(archive: str, folder: Path) -> tuple[Sample, ...]:
+def _by_class(archive: str, folder: Path) -> tuple[SampleFile, ...]:
     rows = unpack(archive, folder, min_classes=1)
-    return tuple(Sample(path, row.name) for row in rows for path in row.paths)
+    return tuple(SampleFile(path, row.name) for row in rows for path in row.paths)
 
 
 def _filling(
-    gallery: gr.Gallery, read: Callable[[str, Path], Sequence[Sample]]
+    gallery: gr.Gallery, read: Callable[[str, Path], Sequence[SampleFile]]
 ) -> Callable[[str], list[Any]]:
     def on_zip(archive: str) -> list[Any]:
         try:
@@ -57,7 +57,7 @@ def _filling(
                     for one in read(archive, Path(folder))
                 ]
         except Exception as error:
-            return [alerts.alert_html(told(error)), gr.skip()]
+            return [alerts.alert_html(user_message(error)), gr.skip()]
         return [alerts.NOTHING, in_gallery(samples)]
 
     return on_zip

@@ -14,7 +14,7 @@ from gradio.context import LocalContext
 from gradio.server_messages import ProcessCompletedMessage
 
 from app import alerts
-from app.border import DEVICE, QUICK
+from app.events import DEVICE, QUICK
 from app.limits import LIMITS
 from app.state import Runs
 

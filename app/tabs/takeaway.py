@@ -12,14 +12,14 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import alerts, components, inside_cards, text
-from app.border import DEVICE, PRIVATE, told
 from app.engines import Answering
+from app.events import DEVICE, PRIVATE, user_message
 from app.handlers.choices import Choices, RollChoices, to_query
 from app.handlers.takeaway import command_lines, origin_of, python_lines, save_recipe, save_weights
 from app.markup import heading, note
 from app.model import chosen_as
-from app.state import Kept
-from app.tabs.holding import Holding
+from app.state import SavedResult
+from app.tabs.holding import ResultState
 
 __all__ = ["TakePanel", "take_panel"]
 
@@ -32,14 +32,14 @@ class TakePanel:
     """What is shown anew for every result: `show` gives the values of `outputs`; `refuse`, with an alert."""
 
     outputs: list[Any]
-    show: Callable[[atlas.Atlas, Kept | None], list[Any]]
+    show: Callable[[atlas.Atlas, SavedResult | None], list[Any]]
     refuse: Callable[[str], list[Any]]
     bring: gr.UploadButton
 
 
 def take_panel(
     answering: Answering,
-    held: Holding[Kept],
+    held: ResultState[SavedResult],
     *,
     bundled: bool,
     file: Path | None = None,
@@ -83,13 +83,13 @@ def take_panel(
     usual = engine.backbone.name  # of the page, when it is opened: lines and links tell of any other
     own, brought = usual if bundled else None, BROUGHT[prefix]
 
-    def lines_of(engine: atlas.Atlas, result: Kept | None) -> str:
+    def lines_of(engine: atlas.Atlas, result: SavedResult | None) -> str:
         return _lines(engine, result, own=own, usual=usual, brought=brought)
 
     lines = components.html_area(lines_of(engine, opening), name=f"{prefix}lines")
     make.click(_preparing(answering, held, weights), held.parts, [alert, weights], **PRIVATE, **DEVICE)
 
-    def show(engine: atlas.Atlas, result: Kept | None) -> list[Any]:
+    def show(engine: atlas.Atlas, result: SavedResult | None) -> list[Any]:
         if result is None:
             return refuse(alerts.NOTHING)
         with TemporaryDirectory() as folder:
@@ -104,9 +104,9 @@ def take_panel(
 
 
 def _preparing(
-    answering: Answering, held: Holding[Kept], weights: gr.DownloadButton
-) -> Callable[[Kept | None, str], list[Any]]:
-    def on_make(kept: Kept | None, shows: str) -> list[Any]:
+    answering: Answering, held: ResultState[SavedResult], weights: gr.DownloadButton
+) -> Callable[[SavedResult | None, str], list[Any]]:
+    def on_make(kept: SavedResult | None, shows: str) -> list[Any]:
         try:
             result = held.shown(kept, shows)
             if result is None:
@@ -115,7 +115,7 @@ def _preparing(
                 path = save_weights(answering(), result.recipe, Path(folder))
                 return [alerts.NOTHING, _download(components.handed_over(weights, path))]
         except Exception as error:
-            return [alerts.alert_html(told(error)), gr.update(visible=False)]
+            return [alerts.alert_html(user_message(error)), gr.update(visible=False)]
 
     return on_make
 
@@ -125,7 +125,12 @@ def _download(path: str) -> Any:  # noqa: ANN401 - Gradio's update
 
 
 def _lines(
-    engine: atlas.Atlas, kept: Kept | None, *, own: str | None, usual: str, brought: Choices | RollChoices
+    engine: atlas.Atlas,
+    kept: SavedResult | None,
+    *,
+    own: str | None,
+    usual: str,
+    brought: Choices | RollChoices,
 ) -> str:
     if kept is None:
         return note(text.NOTHING_TO_TAKE)

@@ -14,22 +14,22 @@ import gradio as gr
 import atlas_engine as atlas
 from app import cards, components, text
 from app.alerts import sentence
-from app.border import DEVICE, PRIVATE, QUICK, told
 from app.engines import Answering
+from app.events import DEVICE, PRIVATE, QUICK, user_message
 from app.examples import LESSONS
 from app.handlers.choices import METHODS, Choices, from_query
-from app.handlers.lesson import Lesson, Row
+from app.handlers.lesson import ClassRow, FewShotRequest
 from app.handlers.teach import teach
 from app.limits import LIMITS
 from app.markup import heading, note
-from app.state import Kept, Runs
-from app.tabs.holding import Holding
+from app.prepared_examples import RECIPE, load_worked
+from app.state import Runs, SavedResult
+from app.tabs.holding import ResultState
 from app.tabs.links import link_note
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown
 from app.tabs.rows import VALUES, ClassRows, GalleryItems, class_rows
 from app.tabs.samples import in_gallery, photos_from_zip, samples_of
 from app.tabs.stopping import leaving, stopping
-from app.worked import RECIPE, load_worked
 
 __all__ = ["teach_tab"]
 
@@ -110,7 +110,7 @@ def _starts() -> tuple[gr.HTML, gr.Button]:
     return row, gr.Button(text.OWN, elem_id="own")
 
 
-def _form(lesson: Lesson) -> tuple[_Form, gr.UploadButton]:
+def _form(lesson: FewShotRequest) -> tuple[_Form, gr.UploadButton]:
     components.html_area(heading(text.CLASSES_HEADING) + note(text.CLASSES_LEAD), name="classes-lead")
     alert = components.html_area(name="teach-alert")
     rows, _ = class_rows(lesson.rows, alert)
@@ -140,10 +140,12 @@ def _settings() -> list[Any]:
     return [method, steps, lr, seed]
 
 
-def _adapting(answering: Answering, runs: Runs, held: Holding[Kept]) -> Callable[..., Iterator[Frame]]:
+def _adapting(
+    answering: Answering, runs: Runs, held: ResultState[SavedResult]
+) -> Callable[..., Iterator[Frame]]:
     def on_adapt(
         request: gr.Request,
-        kept: Kept | None,
+        kept: SavedResult | None,
         shows: str,
         samples: GalleryItems,
         *values: Any,  # noqa: ANN401 - what Gradio hands over: the settings, then the rows
@@ -151,23 +153,25 @@ def _adapting(answering: Answering, runs: Runs, held: Holding[Kept]) -> Callable
         try:
             engine = answering()
             choices = _choices(*values[:SETTINGS])
-            lesson = Lesson(ClassRows.read(values[SETTINGS:]), samples_of(samples))
+            lesson = FewShotRequest(ClassRows.read(values[SETTINGS:]), samples_of(samples))
             with runs.sign(request.session_hash) as sign:
                 for taught in teach(engine, lesson, choices, sign=sign):
                     yield frame(taught)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield refused(told(error), held, kept, shows)
+            yield refused(user_message(error), held, kept, shows)
 
     return on_adapt
 
 
-def _example(answering: Answering, held: Holding[Kept]) -> Callable[[gr.EventData, Kept | None, str], Frame]:
-    def on_example(event: gr.EventData, kept: Kept | None, shows: str) -> Frame:
+def _example(
+    answering: Answering, held: ResultState[SavedResult]
+) -> Callable[[gr.EventData, SavedResult | None, str], Frame]:
+    def on_example(event: gr.EventData, kept: SavedResult | None, shows: str) -> Frame:
         try:
             example = LESSONS[int(event.example)]
             worked = load_worked(answering(), example)
         except Exception as error:
-            return [*[gr.skip()] * (VALUES + 1), *refused(told(error), held, kept, shows)]
+            return [*[gr.skip()] * (VALUES + 1), *refused(user_message(error), held, kept, shows)]
         samples = in_gallery(example.lesson.samples)
         return [*ClassRows.fill(example.lesson.rows), samples, *shown(worked)]
 
@@ -181,7 +185,7 @@ def _from_link(answering: Answering) -> Callable[[gr.Request], Frame]:
         names, choices = from_query(pairs)
         if not names:
             return [gr.skip()] * (VALUES + 1 + SETTINGS + 1)
-        rows, settings = [Row(name, ()) for name in names], astuple(choices)
+        rows, settings = [ClassRow(name, ()) for name in names], astuple(choices)
         return [*ClassRows.fill(rows), None, *settings, link_note(pairs, answering().backbone.name)]
 
     return on_load

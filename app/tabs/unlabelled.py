@@ -12,16 +12,16 @@ from typing import Any
 import gradio as gr
 
 from app import alerts, cards, components, roll_text, text
-from app.border import DEVICE, PRIVATE, QUICK, told
 from app.engines import Answering
+from app.events import DEVICE, PRIVATE, QUICK, user_message
 from app.examples import ROLLS
 from app.handlers.ask import split_classes
 from app.handlers.choices import EVERY_NAME, OBJECTIVES, RollChoices, roll_from_query
 from app.handlers.unlabelled import Roll, adapt_roll
 from app.limits import LIMITS
 from app.markup import heading, note
-from app.state import Kept, Runs
-from app.tabs.holding import Holding
+from app.state import Runs, SavedResult
+from app.tabs.holding import ResultState
 from app.tabs.links import link_note
 from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side
 from app.tabs.rows import GalleryItems
@@ -110,10 +110,12 @@ def _settings() -> list[Any]:
     return [objective, seed]
 
 
-def _adapting(answering: Answering, runs: Runs, held: Holding[Kept]) -> Callable[..., Iterator[Frame]]:
+def _adapting(
+    answering: Answering, runs: Runs, held: ResultState[SavedResult]
+) -> Callable[..., Iterator[Frame]]:
     def on_adapt(  # noqa: PLR0917 - an event, which Gradio calls
         request: gr.Request,
-        kept: Kept | None,
+        kept: SavedResult | None,
         shows: str,
         photos: GalleryItems,
         names: str | None,
@@ -128,7 +130,7 @@ def _adapting(answering: Answering, runs: Runs, held: Holding[Kept]) -> Callable
                 for taught in adapt_roll(engine, roll, chosen, sign=sign):
                     yield frame(taught)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield refused(told(error), held, kept, shows)
+            yield refused(user_message(error), held, kept, shows)
 
     return on_adapt
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.bank.bank_file import BankFile, load_bank, save_bank
 from atlas_engine.bank.blocks import Block, BlockTable, block_table
-from atlas_engine.bank.store import BankFile, load_bank, save_bank
 from atlas_engine.bank.vector import TaskVector, VectorInfo, fingerprint
 
 __all__ = [

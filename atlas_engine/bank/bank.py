@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 
 from atlas_engine.bank.blocks import Block, BlockTable
-from atlas_engine.bank.budget import Plan, plan
+from atlas_engine.bank.budget import MemoryPlan, plan_memory
 from atlas_engine.bank.panels import BundlePanel, DensePanel, Panel, Rows
 from atlas_engine.bank.storage import assemble, gathered, storage_named
 from atlas_engine.bank.vector import TaskVector, VectorInfo
 from atlas_engine.errors import BankError, unknown_name
 from atlas_engine.files import human_nbytes
 
-__all__ = ["Fit", "MemoryUse", "TaskVectorBank"]
+__all__ = ["FittedBank", "MemoryUse", "TaskVectorBank"]
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
-class Fit:
+class FittedBank:
     """A bank made to fit a memory budget, and what was done to it; `str(fit.plan)` is the sentence for it."""
 
     bank: TaskVectorBank
-    plan: Plan
+    plan_memory: MemoryPlan
 
 
 class TaskVectorBank:
@@ -189,9 +189,9 @@ class TaskVectorBank:
         panels = assemble(self.blocks, storage_named(storage), vectors_of=self.vectors_of, device=self.device)
         return self._derived(panels, positions=range(len(self.tasks)), storage=storage)
 
-    def fit(self, budget_nbytes: int) -> Fit:
+    def fit(self, budget_nbytes: int) -> FittedBank:
         """The bank within a memory budget: narrower storage first, and only then fewer vectors."""
-        made = plan(
+        made = plan_memory(
             self.blocks,
             tasks=self.tasks,
             infos=self.infos,
@@ -199,7 +199,7 @@ class TaskVectorBank:
             budget_nbytes=budget_nbytes,
         )
         kept = self if made.kept == self.tasks else self.select(made.kept)
-        return Fit(kept.stored_as(made.storage), made)
+        return FittedBank(kept.stored_as(made.storage), made)
 
     def parts(self) -> Iterator[Panel]:
         """One panel per block, in no fixed order: the bank as a stream, as a bank file gives it too."""

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from atlas_engine.errors import BankError, unknown_name
 
-__all__ = ["KINDS", "Block", "BlockTable", "block_table"]
+__all__ = ["BLOCK_KINDS", "Block", "BlockTable", "block_table"]
 
-KINDS = ("matrix", "conv", "projection", "embedding", "norm", "bias", "scale")
+BLOCK_KINDS = ("matrix", "conv", "projection", "embedding", "norm", "bias", "scale")
 """What a block can be; the first three are the weights that `matrices only` keeps."""
 
 TOWER_PREFIX = "visual."
@@ -47,7 +47,7 @@ class Block:
     @property
     def is_matrix(self) -> bool:
         """Whether the block is a weight that multiplies features, not a bias, norm or embedding."""
-        return self.kind in KINDS[:3]
+        return self.kind in BLOCK_KINDS[:3]
 
 
 class BlockTable(Sequence[Block]):

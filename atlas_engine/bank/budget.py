@@ -15,14 +15,14 @@ from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.errors import BankError
 from atlas_engine.files import human_nbytes
 
-__all__ = ["Plan", "plan"]
+__all__ = ["MemoryPlan", "plan_memory"]
 
 LADDER = ("float32", "float16", "int8", "int4")
 """From fine to narrow; each step halves the bytes. bfloat16 is as wide as float16 and less exact."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """What to keep and how: the answer to a memory budget."""
 
     storage: str
@@ -39,19 +39,19 @@ class Plan:
         )
 
 
-def plan(
+def plan_memory(
     blocks: BlockTable,
     *,
     tasks: Sequence[str],
     infos: Sequence[VectorInfo],
     storage: str,
     budget_nbytes: int,
-) -> Plan:
+) -> MemoryPlan:
     """The finest storage, no finer than the present one, in which all vectors fit; else the best vectors."""
     for name in _narrowing(storage):
         each = vector_nbytes(blocks, storage_named(name))
         if each * len(tasks) <= budget_nbytes:
-            return Plan(name, tuple(tasks), (), each * len(tasks), budget_nbytes)
+            return MemoryPlan(name, tuple(tasks), (), each * len(tasks), budget_nbytes)
     room = budget_nbytes // each
     if room == 0:
         raise BankError(
@@ -62,7 +62,7 @@ def plan(
     best = set(order[:room])
     kept = tuple(task for t, task in enumerate(tasks) if t in best)
     dropped = tuple(task for t, task in enumerate(tasks) if t not in best)
-    return Plan(name, kept, dropped, each * len(kept), budget_nbytes)
+    return MemoryPlan(name, kept, dropped, each * len(kept), budget_nbytes)
 
 
 def _narrowing(storage: str) -> tuple[str, ...]:

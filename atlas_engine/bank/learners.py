@@ -20,20 +20,20 @@ from torch.func import functional_call
 from typing_extensions import override
 
 from atlas_engine.bank.blocks import Block, block_table
-from atlas_engine.bank.tangent import make_ready, value_and_tangent
+from atlas_engine.bank.tangent import prepare_for_jvp, value_and_tangent
 from atlas_engine.runtime import generator
 
-__all__ = ["KINDS", "Learner", "learner", "tuned"]
+__all__ = ["VECTOR_KINDS", "Learner", "apply_difference", "make_learner"]
 
-KINDS = ("standard", "lora", "linear")
+VECTOR_KINDS = ("standard", "lora", "linear")
 
 
-def learner(visual: nn.Module, kind: str, *, rank: int, seed: int) -> Learner:
+def make_learner(visual: nn.Module, kind: str, *, rank: int, seed: int) -> Learner:
     """The tower at Δ = 0, ready to learn; `rank` and `seed` are those of the factors."""
-    return _LowRank(visual, rank=rank, seed=seed) if kind == "lora" else tuned(visual, kind, {})
+    return _LowRank(visual, rank=rank, seed=seed) if kind == "lora" else apply_difference(visual, kind, {})
 
 
-def tuned(visual: nn.Module, kind: str, difference: Mapping[str, Tensor]) -> Learner:
+def apply_difference(visual: nn.Module, kind: str, difference: Mapping[str, Tensor]) -> Learner:
     """The tower with a difference that was learned that way; blocks that it does not name stay the base's."""
     return (_Linear if kind == "linear" else _Whole)(visual, difference)
 
@@ -85,7 +85,7 @@ class _Whole(Learner):
 class _Linear(_Whole):
     def __init__(self, visual: nn.Module, start: Mapping[str, Tensor]) -> None:
         super().__init__(visual, start)
-        make_ready(self.tower)
+        prepare_for_jvp(self.tower)
 
     @override
     def features(self, images: Tensor) -> Tensor:

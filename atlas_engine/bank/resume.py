@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from atlas_engine.bank.learners import Learner
-from atlas_engine.bank.tensorfile import TensorFile, checksum, write_tensors
+from atlas_engine.bank.tensor_file import TensorFile, checksum, write_tensors
 from atlas_engine.bank.vector import fingerprint
 from atlas_engine.config import Settings
 from atlas_engine.errors import BankError

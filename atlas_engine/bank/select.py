@@ -27,17 +27,17 @@ from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.errors import BankError
 
 __all__ = [
-    "Mixture",
-    "Source",
-    "at_random",
-    "by_features",
-    "by_gradient",
+    "MixedBank",
+    "VectorSource",
     "gradient_scores",
-    "mixed_by_gradient",
+    "mix_by_gradient",
+    "select_by_features",
+    "select_by_gradient",
+    "select_random",
 ]
 
 
-class Source(Protocol):
+class VectorSource(Protocol):
     """Anything that gives its vectors block by block: a `TaskVectorBank` or a `BankFile`."""
 
     @property
@@ -65,21 +65,21 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Mixture:
+class MixedBank:
     """A bank of b mixed vectors, and for every block which task each of them was taken from, (b, M) names."""
 
     bank: TaskVectorBank
     origin: tuple[tuple[str, ...], ...]
 
 
-def at_random(source: Source, *, budget: int, seed: int) -> tuple[str, ...]:
+def select_random(source: VectorSource, *, budget: int, seed: int) -> tuple[str, ...]:
     """b names drawn without replacement."""
     b = _checked(budget, source)
     order = torch.randperm(len(source.tasks), generator=torch.Generator().manual_seed(seed))
     return tuple(source.tasks[t] for t in order[:b].tolist())
 
 
-def by_features(source: Source, feature: Tensor, *, budget: int) -> tuple[str, ...]:
+def select_by_features(source: VectorSource, feature: Tensor, *, budget: int) -> tuple[str, ...]:
     """The b vectors whose data sets look most like ours, nearest first: cosine of mean zero-shot features."""
     b = _checked(budget, source)
     bare = [task for task, info in zip(source.tasks, source.infos, strict=True) if not info.centroid]
@@ -93,13 +93,13 @@ def by_features(source: Source, feature: Tensor, *, budget: int) -> tuple[str, .
     return _best(source.tasks, cosine, b)
 
 
-def by_gradient(source: Source, grads: Mapping[str, Tensor], *, budget: int) -> tuple[str, ...]:
+def select_by_gradient(source: VectorSource, grads: Mapping[str, Tensor], *, budget: int) -> tuple[str, ...]:
     """The b vectors with the largest Σ_m |∂L/∂λ[t, m]| at the base, best first."""
     b = _checked(budget, source)
     return _best(source.tasks, gradient_scores(source, grads).sum(1), b)
 
 
-def gradient_scores(source: Source, grads: Mapping[str, Tensor]) -> Tensor:
+def gradient_scores(source: VectorSource, grads: Mapping[str, Tensor]) -> Tensor:
     """|∂L/∂λ[t, m]| for every task and block, (T M) on the CPU. Reads the source once."""
     scores = torch.zeros(len(source.tasks), len(source.blocks))
     for panel in source.parts():
@@ -107,7 +107,7 @@ def gradient_scores(source: Source, grads: Mapping[str, Tensor]) -> Tensor:
     return scores
 
 
-def mixed_by_gradient(source: Source, grads: Mapping[str, Tensor], *, budget: int) -> Mixture:
+def mix_by_gradient(source: VectorSource, grads: Mapping[str, Tensor], *, budget: int) -> MixedBank:
     """b mixed vectors: in every block, the i-th is the task with the i-th largest |∂L/∂λ| there.
 
     The source is read once and only b of T are kept. The mixed bank is on the device of the gradients.
@@ -130,10 +130,10 @@ def mixed_by_gradient(source: Source, grads: Mapping[str, Tensor], *, budget: in
         infos=[_mixed_info(source, column) for column in columns],
         storage=source.storage,
     )
-    return Mixture(bank, columns)
+    return MixedBank(bank, columns)
 
 
-def _mixed_info(source: Source, origin: Sequence[str]) -> VectorInfo:
+def _mixed_info(source: VectorSource, origin: Sequence[str]) -> VectorInfo:
     """What identifies a mixed vector: the vectors it was taken from, block by block."""
     digests = {task: info.digest for task, info in zip(source.tasks, source.infos, strict=True)}
     text = "\n".join(f"{task} {digests[task]}" for task in origin)
@@ -162,7 +162,7 @@ def _best(tasks: Sequence[str], scores: Tensor, b: int) -> tuple[str, ...]:
     return tuple(tasks[t] for t in scores.argsort(descending=True, stable=True)[:b].tolist())
 
 
-def _checked(budget: int, source: Source) -> int:
+def _checked(budget: int, source: VectorSource) -> int:
     if not 1 <= budget <= len(source.tasks):
         raise BankError(
             f"budget={budget} is out of range. The bank has {len(source.tasks)} vectors; pass 1 to that."

@@ -16,10 +16,10 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-__all__ = ["make_ready", "value_and_tangent"]
+__all__ = ["prepare_for_jvp", "value_and_tangent"]
 
 
-def make_ready(tower: nn.Module) -> None:
+def prepare_for_jvp(tower: nn.Module) -> None:
     """Switch off what has no jvp, in a tower that is nobody else's: attention's path for inference."""
     _load_rules()
     for module in tower.modules():

@@ -24,12 +24,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atlas_engine import runtime
-from atlas_engine.bank.learners import KINDS, Learner, learner
+from atlas_engine.bank.learners import VECTOR_KINDS, Learner, make_learner
 from atlas_engine.bank.resume import Standing, StateFile, identity
 from atlas_engine.config import Settings, setting
 from atlas_engine.errors import BankError
 
-__all__ = ["Examples", "Lesson", "TuneSettings", "TuneStep", "Tuned", "View", "tune"]
+__all__ = [
+    "FineTuneSettings",
+    "FineTuneStep",
+    "FineTuned",
+    "LabelledPixels",
+    "TrainingTask",
+    "View",
+    "fine_tune",
+]
 
 CHUNK = 64  # images at once where no gradient is taken
 
@@ -43,10 +51,10 @@ View = Callable[[Tensor, torch.Generator | None], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneSettings(Settings):
+class FineTuneSettings(Settings):
     """How a tower is fine-tuned."""
 
-    kind: str = setting("standard", help="what is learned", choices=KINDS)
+    kind: str = setting("standard", help="what is learned", choices=VECTOR_KINDS)
     steps: int = setting(160, help="optimiser steps", low=1)
     batch: int = setting(32, help="images a step", low=1)
     lr: float | None = setting(None, help="peak learning rate; none is the kind's own", low=0)
@@ -62,7 +70,7 @@ class TuneSettings(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
+class LabelledPixels:
     """Labelled squares in memory."""
 
     pixels: Tensor  # (N 3 S S) uint8
@@ -73,13 +81,13 @@ class Examples:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Lesson:
+class TrainingTask:
     """What is learned: pictures and their classes, the head that names these, and how a picture is shown."""
 
     head: Tensor  # (C D), rows of length 1
     logit_scale: float
-    train: Examples
-    val: Examples | None
+    train: LabelledPixels
+    val: LabelledPixels | None
     view: View
 
     @torch.no_grad()
@@ -89,7 +97,7 @@ class Lesson:
         chunks = [features(self.view(pixels[at : at + CHUNK], None)).float() for at in starts]
         return F.normalize(torch.cat(chunks), dim=-1)
 
-    def measure(self, features: Features, examples: Examples) -> tuple[float, float]:
+    def measure(self, features: Features, examples: LabelledPixels) -> tuple[float, float]:
         """Accuracy and mean cross-entropy on the plain views of `examples`."""
         logits = self.logit_scale * self.units(features, examples.pixels) @ self.head.T  # (N D) @ (D C)
         labels = examples.labels.to(logits.device)
@@ -98,7 +106,7 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class TuneStep:
+class FineTuneStep:
     """One step done; `val_accuracy` at the steps that were measured."""
 
     index: int
@@ -109,7 +117,7 @@ class TuneStep:
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned:
+class FineTuned:
     """The difference that did best on the validation split (without one: the last), and when it was."""
 
     difference: dict[str, Tensor]
@@ -119,15 +127,15 @@ class Tuned:
     val_accuracy: float | None
 
 
-def tune(
-    visual: nn.Module, lesson: Lesson, *, settings: TuneSettings, state: Path | None = None
-) -> Generator[TuneStep, None, Tuned]:
+def fine_tune(
+    visual: nn.Module, lesson: TrainingTask, *, settings: FineTuneSettings, state: Path | None = None
+) -> Generator[FineTuneStep, None, FineTuned]:
     """Steps as they are done, then what was learned. With `state`, a run saved there is taken up again.
 
     A state of another base, head, data or settings is refused by a BankError that says what differs.
     """
     runtime.keep_memory()
-    model = learner(visual, settings.kind, rank=settings.rank, seed=settings.seed)
+    model = make_learner(visual, settings.kind, rank=settings.rank, seed=settings.seed)
     optimiser = torch.optim.AdamW(list(model.leaves.values()), lr=0.0, weight_decay=settings.weight_decay)
     file = StateFile(state, _identity(model, lesson, settings))
     done = file.restore(model, optimiser)
@@ -143,12 +151,17 @@ def tune(
             file.save(model, optimiser, done)
         each = (time.perf_counter() - began) / (done.index - first)
         left = settings.steps - done.index
-        yield TuneStep(done.index, settings.steps, loss, each * left, accuracy)
+        yield FineTuneStep(done.index, settings.steps, loss, each * left, accuracy)
     return _result(model, done, settings.kind)
 
 
 def _step(
-    model: Learner, optimiser: torch.optim.AdamW, lesson: Lesson, *, index: int, settings: TuneSettings
+    model: Learner,
+    optimiser: torch.optim.AdamW,
+    lesson: TrainingTask,
+    *,
+    index: int,
+    settings: FineTuneSettings,
 ) -> float:
     chosen = _chosen(len(lesson.train), index, settings)
     images = lesson.view(lesson.train.pixels[chosen], runtime.generator(_mixed(settings.seed, index)))
@@ -169,7 +182,7 @@ def _step(
     return value
 
 
-def _chosen(count: int, index: int, settings: TuneSettings) -> Tensor:
+def _chosen(count: int, index: int, settings: FineTuneSettings) -> Tensor:
     """The images of a step: every one once before any comes again, each time round in another order."""
     places = range(index * settings.batch, (index + 1) * settings.batch)
     rounds = {
@@ -184,7 +197,7 @@ def _mixed(seed: int, index: int) -> int:
     return seed * 2**31 + (2 * index if index >= 0 else -2 * index - 1)
 
 
-def _rate(index: int, settings: TuneSettings) -> float:
+def _rate(index: int, settings: FineTuneSettings) -> float:
     """Up to the peak in a line, then half a cosine that is zero after the last step."""
     peak = LEARNING_RATES[settings.kind] if settings.lr is None else settings.lr
     warm = min(settings.warm_up, settings.steps - 1)
@@ -197,16 +210,16 @@ def _is_due(index: int, every: int, last: int) -> bool:
     return index % every == 0 or index == last
 
 
-def _identity(model: Learner, lesson: Lesson, settings: TuneSettings) -> dict[str, object]:
+def _identity(model: Learner, lesson: TrainingTask, settings: FineTuneSettings) -> dict[str, object]:
     sets = [part for part in (lesson.train, lesson.val) if part is not None]
     data = [tensor for part in sets for tensor in (part.pixels, part.labels)]
     return identity(model.theta0, head=lesson.head, data=data, settings=settings)
 
 
-def _result(model: Learner, done: Standing, kind: str) -> Tuned:
+def _result(model: Learner, done: Standing, kind: str) -> FineTuned:
     if done.best is not None:
         model.restore(done.best)
     learned = {name: delta.detach().clone() for name, delta in model.difference().items()}
     difference = {name: learned.get(name, torch.zeros_like(base)) for name, base in model.theta0.items()}
     best_step = done.index if done.best is None else done.best_step
-    return Tuned(difference, kind, best_step, done.index, done.best_accuracy)
+    return FineTuned(difference, kind, best_step, done.index, done.best_accuracy)

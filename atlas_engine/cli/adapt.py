@@ -32,8 +32,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the verdict, the estimates and the answers for the query images; Ctrl-C keeps the best so far."""
-    from atlas_engine.atlas import open as open_atlas
     from atlas_engine.cli.predict import image_files
+    from atlas_engine.engine import open as open_atlas
 
     config = settings_from(args, FewShotConfig)
     support = support_of(args.folder, skip_unreadable=args.skip_unreadable)

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.arithmetic.config import AddConfig, NegateConfig
+from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
 from atlas_engine.cli.arguments import add_bank, add_model, add_recipe_file, add_seed, add_skip_unreadable
 from atlas_engine.cli.command import Command
 from atlas_engine.cli.flags import add_settings, settings_from
@@ -43,9 +43,9 @@ def negate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def negate(args: argparse.Namespace) -> int:
     """Print the verdict and the accuracies before and after; Ctrl-C keeps the best so far."""
-    from atlas_engine.arithmetic.scene import vector_of
-    from atlas_engine.atlas import open as open_atlas
+    from atlas_engine.adapt.arithmetic.scene import vector_of
     from atlas_engine.data.folders import read_folder
+    from atlas_engine.engine import open as open_atlas
 
     config, skip = settings_from(args, NegateConfig), args.skip_unreadable
     folder = read_folder(args.target)
@@ -77,9 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add(args: argparse.Namespace) -> int:
     """Print the verdict and the accuracy of every task; Ctrl-C keeps the best so far."""
-    from atlas_engine.atlas import open as open_atlas
     from atlas_engine.data.folders import read_folder
-    from atlas_engine.study.few_shot import dataset_names
+    from atlas_engine.engine import open as open_atlas
+    from studies.few_shot import dataset_names
 
     config = settings_from(args, AddConfig)
     folders = [read_folder(path) for path in args.folders]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.adapt.test_time import TestTimeConfig
+from atlas_engine.adapt.unlabelled import TestTimeConfig
 from atlas_engine.cli.arguments import add_bank, add_model, add_recipe_file, add_seed, word_list
 from atlas_engine.cli.command import Command, MisuseError
 from atlas_engine.cli.flags import add_settings, settings_from
@@ -21,9 +21,9 @@ from atlas_engine.cli.results import answer_table, tell_result
 from atlas_engine.cli.watching import watched
 
 if TYPE_CHECKING:
-    from atlas_engine.atlas import Atlas
-    from atlas_engine.data.picture import Picture
-    from atlas_engine.prediction import Comparison
+    from atlas_engine.data.image import Image
+    from atlas_engine.engine import Atlas
+    from atlas_engine.predictions import Comparison
     from atlas_engine.result import AdaptResult
 
 __all__ = ["TEST_TIME"]
@@ -58,13 +58,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the verdict and both models' answers; Ctrl-C keeps the best so far."""
-    from atlas_engine.adapt.without_labels import NORMS
-    from atlas_engine.atlas import open as open_atlas
+    from atlas_engine.adapt.methods import NORM_BASELINES
     from atlas_engine.cli.predict import image_files
+    from atlas_engine.engine import open as open_atlas
 
     config = settings_from(args, TestTimeConfig)
     files = image_files(args.images)
-    baseline = args.objective in NORMS
+    baseline = args.objective in NORM_BASELINES
     if baseline and (args.output or args.online):
         raise MisuseError(
             f"{args.objective} tunes norm layers, which no recipe can hold: it only answers, without -o and "
@@ -87,10 +87,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _online(
-    engine: Atlas, pictures: Sequence[Picture], args: argparse.Namespace, config: TestTimeConfig
+    engine: Atlas, pictures: Sequence[Image], args: argparse.Namespace, config: TestTimeConfig
 ) -> tuple[AdaptResult, Comparison]:
     """What the stream goes by in the end, and what it answered when each picture arrived."""
-    from atlas_engine.prediction import Comparison, joined
+    from atlas_engine.predictions import Comparison, join_predictions
 
     stream = engine.stream(args.classes, objective=args.objective, learning=config, seed=args.seed)
     with Progress(len(pictures), "answering as they arrive") as progress:
@@ -100,22 +100,22 @@ def _online(
             progress.advance(1, picture.name)
     if args.output is not None:
         stream.result().save(args.output)
-    return stream.result(), Comparison(engine.predict(pictures, args.classes), joined(told))
+    return stream.result(), Comparison(engine.predict(pictures, args.classes), join_predictions(told))
 
 
 def _tell_baseline(
     engine: Atlas,
-    pictures: Sequence[Picture],
+    pictures: Sequence[Image],
     files: Sequence[Path],
     args: argparse.Namespace,
     config: TestTimeConfig,
 ) -> int:
     """A baseline's answers beside zero-shot's: there is no recipe."""
-    from atlas_engine.prediction import Comparison, from_logits
+    from atlas_engine.predictions import Comparison, predictions_from_logits
 
     run = engine.test_time_norms(pictures, args.classes, method=args.objective, config=config, seed=args.seed)
     answer, before = run.result(), engine.predict(pictures, args.classes)
-    answers = Comparison(before, from_logits(before.names, before.classes, answer.logits))
+    answers = Comparison(before, predictions_from_logits(before.names, before.classes, answer.logits))
     facts, parts = _told(answers, files)
     sentence = f"{args.objective}, a baseline: {answer.reason}"
     if args.json:
@@ -142,10 +142,10 @@ def _told(answers: Comparison, files: Sequence[Path]) -> tuple[dict[str, object]
 
 def _truth(files: Sequence[Path], classes: Sequence[str]) -> list[str | None]:
     """The class that each image's folder is named after, for the score alone; None for any other folder."""
-    from atlas_engine.data.folders import pretty_name
+    from atlas_engine.data.folders import display_name
 
     known = {name.casefold(): name for name in classes}
-    return [known.get(pretty_name(path.parent.name).casefold()) for path in files]
+    return [known.get(display_name(path.parent.name).casefold()) for path in files]
 
 
 def _scores(answers: Comparison, truth: Sequence[str | None]) -> dict[str, int]:

@@ -35,7 +35,7 @@ def list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the banks on this machine, then the public ones and whether they are here."""
-    from atlas_engine.bank.finding import banks_folder
+    from atlas_engine.bank.bank_file import banks_folder
 
     for place in args.places:
         if not place.exists():
@@ -64,11 +64,11 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
 def run_show(args: argparse.Namespace) -> int:
     """Print what the bank is and each vector's story; the norms are read off the file, block by block."""
     from atlas_engine.bank import BankFile
-    from atlas_engine.bank.checks import norms
+    from atlas_engine.bank.bank_file import vector_norms
 
     with BankFile(args.bank) as file:
         with Progress(len(file.blocks), "reading") as progress:
-            lengths = norms(file, on_block=progress.advance)
+            lengths = vector_norms(file, on_block=progress.advance)
         facts = _facts(args.bank, file)
         vectors = [
             {"name": task, "norm": norm if math.isfinite(norm) else None, **dataclasses.asdict(info)}
@@ -92,7 +92,7 @@ def verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_verify(args: argparse.Namespace) -> int:
     """Print what was looked at; exit code 1 if anything is wrong."""
-    from atlas_engine.bank.checks import check_bank
+    from atlas_engine.bank.bank_file import check_bank
 
     base = None if args.model is None else _image_tower(args.model)
     with Progress(None, "checking") as progress:
@@ -120,7 +120,7 @@ def compress_arguments(parser: argparse.ArgumentParser) -> None:
 def run_compress(args: argparse.Namespace) -> int:
     """Write the bank in another format, and print what that costs each vector."""
     from atlas_engine.bank import load_bank, save_bank
-    from atlas_engine.bank.compress import compress, fidelity
+    from atlas_engine.bank.edit import compress, fidelity
     from atlas_engine.bank.storage import storage_named
 
     storage = storage_named(args.storage).name
@@ -194,7 +194,7 @@ def _listed(path: Path) -> dict[str, Any]:
 
 def _public(kept: Path) -> list[dict[str, Any]]:
     """The public banks, and whether each lies where `atlas bank import NAME` puts it."""
-    from atlas_engine.clip.foreign.public import PUBLIC_BANKS
+    from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
 
     return [
         {

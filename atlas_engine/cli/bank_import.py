@@ -14,7 +14,7 @@ from atlas_engine.files import human_nbytes
 from atlas_engine.views.tables import table
 
 if TYPE_CHECKING:
-    from atlas_engine.importing import Imported
+    from atlas_engine.library import ImportedVector
 
 __all__ = ["IMPORT"]
 
@@ -47,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
 
     from atlas_engine.bank.storage import storage_named
     from atlas_engine.clip.backbone import open_backbone
-    from atlas_engine.clip.foreign.sources import find_sources
-    from atlas_engine.importing import STORAGE, import_bank
+    from atlas_engine.clip.checkpoints.sources import find_sources
+    from atlas_engine.library import STORAGE, import_bank
 
     storage = storage_named(args.storage or STORAGE).name
     model, output = _model_and_output(args)
     sources = find_sources(args.sources)
     backbone = open_backbone(model, device=torch.device("cpu"))
-    vectors: list[Imported] = []
+    vectors: list[ImportedVector] = []
     with Progress(len(sources), "importing") as progress:
         for vector in import_bank(sources, backbone, output, storage=storage):
             vectors.append(vector)
@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _model_and_output(args: argparse.Namespace) -> tuple[str, Path]:
     """As given; a public bank, alone, knows its own model and place."""
-    from atlas_engine.bank.finding import banks_folder
-    from atlas_engine.clip.foreign.public import PUBLIC_BANKS
+    from atlas_engine.bank.bank_file import banks_folder
+    from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
 
     known = PUBLIC_BANKS.get(args.sources[0]) if len(args.sources) == 1 else None
     model = args.model or (known.model if known else "bundled")

@@ -15,9 +15,9 @@ from atlas_engine.cli.progress import Progress
 from atlas_engine.views.tables import table
 
 if TYPE_CHECKING:
-    from atlas_engine.atlas import Atlas
     from atlas_engine.bank.vector import TaskVector
-    from atlas_engine.training import Moment, Work
+    from atlas_engine.engine import Atlas
+    from atlas_engine.training import TrainingMoment, Work
 
 __all__ = ["TRAIN"]
 
@@ -48,13 +48,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, or go on with a training that was stopped; write the vector, and print what it gained."""
-    from atlas_engine.atlas import open as open_atlas
     from atlas_engine.bank.bank import TaskVectorBank
-    from atlas_engine.bank.deposit import deposit
+    from atlas_engine.bank.bank_file import save_bank
+    from atlas_engine.bank.edit import add_vector_to_file
     from atlas_engine.bank.resume import remove_state
     from atlas_engine.bank.storage import storage_named
-    from atlas_engine.bank.store import save_bank
     from atlas_engine.data.folders import read_folder
+    from atlas_engine.engine import open as open_atlas
     from atlas_engine.training import TrainSettings, check_name, train_vector
 
     settings, target = settings_from(args, TrainSettings), args.into or args.output
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         work = train_vector(engine, folder, name=args.name, settings=settings, class_names=names, state=state)
         vector = _trained(work, args.name)
     if args.into:
-        deposit(vector, target, storage=storage)
+        add_vector_to_file(vector, target, storage=storage)
     else:
         save_bank(TaskVectorBank.from_vectors([vector], storage=storage), target)
     remove_state(state)
@@ -80,11 +80,11 @@ def run(args: argparse.Namespace) -> int:
 def _require_place(engine: Atlas, target: Path) -> None:
     """Complain before the work, not after it."""
     from atlas_engine.bank.blocks import block_table
-    from atlas_engine.bank.deposit import require_place
+    from atlas_engine.bank.edit import check_bank_target
     from atlas_engine.bank.vector import fingerprint
 
     weights = dict(engine.backbone.visual.named_parameters())
-    require_place(target, base=fingerprint(weights), blocks=block_table(weights.items()))
+    check_bank_target(target, base=fingerprint(weights), blocks=block_table(weights.items()))
 
 
 def _trained(work: Work, name: str) -> TaskVector:
@@ -106,7 +106,7 @@ def _trained(work: Work, name: str) -> TaskVector:
                     return vector
 
 
-def _note(moment: Moment) -> str:
+def _note(moment: TrainingMoment) -> str:
     step = moment.step
     if step is None:
         return ""

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from atlas_engine.cli.output import writable, write_text
-from atlas_engine.views.figures import Grid, heat_map
+from atlas_engine.views.heatmap import Grid, heat_map
 
 __all__ = ["add_figure_flag", "write_figure"]
 

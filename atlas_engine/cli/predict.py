@@ -12,9 +12,9 @@ from atlas_engine.cli.output import add_json_flag, emit, emit_json
 from atlas_engine.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from atlas_engine.atlas import Atlas
-    from atlas_engine.data.picture import Picture
-    from atlas_engine.prediction import Predictions
+    from atlas_engine.data.image import Image
+    from atlas_engine.engine import Atlas
+    from atlas_engine.predictions import Predictions
 
 __all__ = ["PREDICT", "image_files"]
 
@@ -39,8 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a line an image, or JSON."""
-    from atlas_engine.atlas import open as open_atlas
-    from atlas_engine.data.images import read_image
+    from atlas_engine.data.decode import read_image
+    from atlas_engine.engine import open as open_atlas
 
     paths = image_files(args.images)
     with (
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _answers(engine: Atlas, pictures: list[Picture], args: argparse.Namespace) -> Predictions:
+def _answers(engine: Atlas, pictures: list[Image], args: argparse.Namespace) -> Predictions:
     from atlas_engine.recipe import Recipe
 
     if args.recipe:
@@ -66,12 +66,12 @@ def _answers(engine: Atlas, pictures: list[Picture], args: argparse.Namespace) -
 
 def image_files(names: list[str]) -> list[Path]:
     """Files as they are, and every picture below a folder."""
-    from atlas_engine.data.folders import read_flat
+    from atlas_engine.data.folders import read_images_in
 
     files: list[Path] = []
     for name in names:
         path = Path(name)
-        below = [photo.source for photo in read_flat(path).items] if path.is_dir() else [path]
+        below = [photo.source for photo in read_images_in(path).items] if path.is_dir() else [path]
         files += [source for source in below if isinstance(source, Path)]
     return files
 

@@ -13,7 +13,7 @@ from atlas_engine.views.tables import table
 if TYPE_CHECKING:
     from atlas_engine.data.folders import ClassFolder
     from atlas_engine.data.support import Support
-    from atlas_engine.prediction import Comparison
+    from atlas_engine.predictions import Comparison
     from atlas_engine.result import AdaptResult
 
 __all__ = ["answer_table", "estimate_facts", "estimate_table", "result_facts", "support_of", "tell_result"]

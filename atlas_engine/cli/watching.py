@@ -13,8 +13,7 @@ from atlas_engine.cli.output import say
 from atlas_engine.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from atlas_engine.adapt.run import Run
-    from atlas_engine.result import AdaptResult
+    from atlas_engine.result import AdaptResult, Run
 
 __all__ = ["watched"]
 

@@ -62,8 +62,8 @@ class Backbone:
 
 def open_backbone(model: str = "bundled", *, device: torch.device) -> Backbone:
     """The model called `model`, on `device`, in evaluation mode with every weight frozen."""
-    from atlas_engine.clip import bundled, library
+    from atlas_engine.clip import bundled, models
 
     if model in ("bundled", bundled.NAME):
         return bundled.load(device)
-    return library.load(model, device)
+    return models.load(model, device)

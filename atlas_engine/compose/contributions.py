@@ -26,10 +26,10 @@ from atlas_engine.bank.blocks import BlockTable
 from atlas_engine.compose.coefficients import Coefficients
 from atlas_engine.errors import BankError, unknown_name
 
-__all__ = ["Contributions", "Share", "contributions"]
+__all__ = ["Contributions", "Similarities", "TaskShare", "contributions", "similarities"]
 
 
-class Share(NamedTuple):
+class TaskShare(NamedTuple):
     """What one task adds: a length, and its share of all squared lengths."""
 
     task: str
@@ -70,12 +70,12 @@ class Contributions:
         """How far each task moves each of `kinds`, (T kinds)."""
         return _summed(self.values, [self.kinds.index(block.kind) for block in self.blocks])
 
-    def top(self, k: int | None = None) -> list[Share]:
+    def top(self, k: int | None = None) -> list[TaskShare]:
         """The `k` tasks that move most (all of them, if not given), the first the most."""
         squares = self.by_task.square()
         shares = squares / squares.sum().clamp_min(torch.finfo(torch.float64).tiny)
         order = shares.argsort(descending=True, stable=True).tolist()
-        return [Share(self.tasks[t], self.by_task[t].item(), shares[t].item()) for t in order[:k]]
+        return [TaskShare(self.tasks[t], self.by_task[t].item(), shares[t].item()) for t in order[:k]]
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain JSON types: tasks from the top, and their lengths by layer, kind and block."""
@@ -125,3 +125,35 @@ def _summed(values: Tensor, groups: Sequence[int]) -> Tensor:
     """The root of the sum of squares over the columns of each group, (T M) -> (T groups)."""
     zeros = values.new_zeros(len(values), max(groups) + 1)
     return zeros.index_add_(1, torch.tensor(groups), values.square()).sqrt()
+
+
+# ---- How alike the task vectors of a bank are: the cosine of every two. Knows nothing of models or of
+# figures. alike = similarities(bank) alike.values[0, 1] # cos(τ0, τ1) = ⟨τ0, τ1⟩ / (‖τ0‖ ‖τ1‖) over all
+# blocks alike.in_order().tasks # neighbours stand beside each other
+@dataclass(frozen=True, eq=False)
+class Similarities:
+    """The cosine of every two task vectors, (T T) in float64 on the CPU."""
+
+    values: Tensor
+    tasks: tuple[str, ...]
+
+    def in_order(self) -> Similarities:
+        """The same from the vector that is likest to all others on, each followed by the one likest to it."""
+        rest = list(range(len(self.tasks)))
+        order = [max(rest, key=lambda t: float(self.values[t].sum()))]
+        while len(order) < len(self.tasks):
+            rest.remove(order[-1])
+            order.append(max(rest, key=lambda t: float(self.values[order[-1], t])))
+        return Similarities(self.values[order][:, order], tuple(self.tasks[t] for t in order))
+
+    def __repr__(self) -> str:
+        return f"Similarities({len(self.tasks)} tasks)"
+
+
+def similarities(bank: TaskVectorBank) -> Similarities:
+    """The cosines of a bank, which is read once. A vector of zeros is like no other: 0."""
+    gram = torch.zeros(len(bank), len(bank), dtype=torch.float64)  # (T T)
+    for panel in bank.parts():
+        gram += panel.gram().sum(0).double().cpu()
+    lengths = gram.diagonal().clamp_min(torch.finfo(torch.float64).tiny).sqrt()
+    return Similarities(gram / lengths.outer(lengths), bank.tasks)

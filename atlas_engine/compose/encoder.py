@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from atlas_engine.compose.kernel import Arena, Composer
+from atlas_engine.compose.compose import Arena, Composer
 from atlas_engine.errors import BankError, ConfigError
-from atlas_engine.modules import twin
+from atlas_engine.runtime import frozen_copy
 
 __all__ = ["ComposedEncoder", "Composition", "cosine_logits", "materialise"]
 
@@ -31,7 +31,7 @@ class ComposedEncoder:
     def __init__(self, visual: nn.Module, composer: Composer, *, autocast: torch.dtype | None = None) -> None:
         self.composer = composer
         self._autocast = autocast
-        self._tower = twin(visual)
+        self._tower = frozen_copy(visual)
         self._slots = _slots(self._tower, composer.blocks.names)
         self._leaves: list[dict[str, nn.Parameter]] = []  # one tower's worth per run
         self._theta: Arena | None = None
@@ -135,7 +135,7 @@ def materialise(visual: nn.Module, theta: Mapping[str, Tensor]) -> nn.Module:
 
     ``theta`` becomes the module's own; what it does not name is copied, so the base is out of reach.
     """
-    tower = twin(visual, share=False, leave_out=theta)
+    tower = frozen_copy(visual, share=False, leave_out=theta)
     leaves = {name: nn.Parameter(weights.detach(), requires_grad=False) for name, weights in theta.items()}
     _place(_slots(tower, theta), leaves)
     return tower

@@ -5,36 +5,37 @@ The names here are light: none of them imports torch, since the helper process t
 
 from __future__ import annotations
 
+from atlas_engine.data.decode import ImageSource, read_image, read_images
 from atlas_engine.data.folders import (
     ClassFolder,
     Ignored,
-    Item,
-    Photo,
-    PhotoRoll,
+    ImageFile,
+    LabelledFile,
+    UnlabelledFolder,
     natural_key,
-    read_flat,
     read_folder,
-    read_items,
+    read_images_in,
+    read_labelled_files,
     read_zip,
 )
-from atlas_engine.data.images import ImageLimits, ImageSource, Picture, read_image, read_images
+from atlas_engine.data.image import Image, ImageLimits
 from atlas_engine.data.zips import ZipLimits
 
 __all__ = [
     "ClassFolder",
     "Ignored",
+    "Image",
+    "ImageFile",
     "ImageLimits",
     "ImageSource",
-    "Item",
-    "Photo",
-    "PhotoRoll",
-    "Picture",
+    "LabelledFile",
+    "UnlabelledFolder",
     "ZipLimits",
     "natural_key",
-    "read_flat",
     "read_folder",
     "read_image",
     "read_images",
-    "read_items",
+    "read_images_in",
+    "read_labelled_files",
     "read_zip",
 ]

@@ -5,7 +5,8 @@
     ClassFolder('pets', 2 classes, 3 pictures)
     .classes  ('cat', 'guinea_pig')      .pretty  ('cat', 'guinea pig')      .items[2].label  1
 
-Nothing is decoded here: an item holds a path, or the bytes of a zip's member, and `read_items` reads them.
+Nothing is decoded here: an item holds a path, or the bytes of a zip's member, and `read_labelled_files` reads
+them.
 What is not a picture is left out, and listed in `.ignored` with the reason.
 """
 
@@ -19,37 +20,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from atlas_engine.class_names import tidy_name
 from atlas_engine.config import MAX_CLASS_NAME
+from atlas_engine.data.decode import read_each
 from atlas_engine.data.formats import printable
-from atlas_engine.data.images import read_each
+from atlas_engine.data.image import DEFAULT_LIMITS, Image, ImageLimits
 from atlas_engine.data.listing import Ignored, Listing, list_folder, list_zip, shown, unwrapped
-from atlas_engine.data.picture import DEFAULT_LIMITS, ImageLimits, Picture
 from atlas_engine.data.zips import DEFAULT_ZIP_LIMITS, ZipLimits, open_zip
 from atlas_engine.errors import ConfigError, ImageError, SupportError
-from atlas_engine.names import tidy_name
 
 __all__ = [
     "ClassFolder",
     "Ignored",
-    "Item",
-    "Photo",
-    "PhotoRoll",
+    "ImageFile",
+    "LabelledFile",
+    "UnlabelledFolder",
+    "display_name",
     "natural_key",
-    "pretty_name",
-    "read_flat",
     "read_folder",
-    "read_items",
+    "read_images_in",
+    "read_labelled_files",
     "read_zip",
 ]
 
 
 Source = Path | bytes
 Ref = TypeVar("Ref")
-AnyItem = TypeVar("AnyItem", "Item", "Photo")
+AnyItem = TypeVar("AnyItem", "LabelledFile", "ImageFile")
 
 
 @dataclass(frozen=True)
-class Photo:
+class ImageFile:
     """A picture without a label."""
 
     name: str
@@ -57,7 +58,7 @@ class Photo:
 
 
 @dataclass(frozen=True)
-class Item:
+class LabelledFile:
     """A labelled picture. Pictures of one class that share a `track` show one and the same thing."""
 
     name: str
@@ -72,13 +73,13 @@ class ClassFolder:
 
     name: str
     classes: tuple[str, ...]
-    items: tuple[Item, ...]
+    items: tuple[LabelledFile, ...]
     ignored: tuple[Ignored, ...] = ()
 
     @property
     def pretty(self) -> tuple[str, ...]:
         """The class names as people write them: `guinea_pig` is `guinea pig`."""
-        return tuple(map(pretty_name, self.classes))
+        return tuple(map(display_name, self.classes))
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -91,11 +92,11 @@ class ClassFolder:
 
 
 @dataclass(frozen=True, repr=False)
-class PhotoRoll:
+class UnlabelledFolder:
     """Pictures without labels, in natural order."""
 
     name: str
-    items: tuple[Photo, ...]
+    items: tuple[ImageFile, ...]
     ignored: tuple[Ignored, ...] = ()
 
     def __repr__(self) -> str:
@@ -128,12 +129,12 @@ def read_zip(
         return _class_folder(listing, archive.read, min_classes=min_classes, track_pattern=track_pattern)
 
 
-def read_flat(
+def read_images_in(
     source: str | os.PathLike[str] | bytes,
     *,
     name: str | None = None,
     limits: ZipLimits = DEFAULT_ZIP_LIMITS,
-) -> PhotoRoll:
+) -> UnlabelledFolder:
     """All pictures below a folder, or in a zip (its path or bytes), however deep and without labels."""
     if isinstance(source, bytes) or Path(source).is_file():
         with open_zip(source, name=name, limits=limits) as archive:
@@ -141,13 +142,13 @@ def read_flat(
     return _photo_roll(list_folder(source, deepest=None), _as_it_is)
 
 
-def read_items(
+def read_labelled_files(
     items: Iterable[AnyItem],
     *,
     limits: ImageLimits = DEFAULT_LIMITS,
     isolated: bool = True,
     on_error: Literal["raise", "skip"] = "raise",
-) -> tuple[list[tuple[AnyItem, Picture]], list[ImageError]]:
+) -> tuple[list[tuple[AnyItem, Image]], list[ImageError]]:
     """Each item that could be read beside its picture, and the errors of the others.
 
     With `on_error="raise"` the first error is raised instead.
@@ -156,7 +157,7 @@ def read_items(
     return read_each(named, limits=limits, isolated=isolated, on_error=on_error)
 
 
-def pretty_name(folder: str) -> str:
+def display_name(folder: str) -> str:
     """A folder's name as people write it.
 
     >>> pretty_name("guinea_pig"), pretty_name("t-shirt")
@@ -204,7 +205,7 @@ def _class_folder(
     _check_classes(listing.name, classes, min_classes=min_classes)
     _check_pictures(listing.name, {folder: len(by_class[folder]) for folder in classes}, ignored)
     items = tuple(
-        Item(f"{folder}/{file}", label, load(ref), track(file))
+        LabelledFile(f"{folder}/{file}", label, load(ref), track(file))
         for label, folder in enumerate(classes)
         for file, ref in sorted(by_class[folder], key=lambda pair: natural_key(pair[0]))
     )
@@ -219,7 +220,7 @@ def _check_classes(name: str, classes: tuple[str, ...], *, min_classes: int) -> 
         )
     seen: dict[str, str] = {}
     for folder in classes:
-        pretty = pretty_name(folder)
+        pretty = display_name(folder)
         if not pretty:
             raise SupportError(f"{name}: folder '{printable(folder)}' names no class. Rename it.")
         if len(pretty) > MAX_CLASS_NAME:
@@ -253,14 +254,14 @@ def _check_pictures(name: str, counts: dict[str, int], ignored: Sequence[Ignored
         )
 
 
-def _photo_roll(listing: Listing[Ref], load: Callable[[Ref], Source]) -> PhotoRoll:
+def _photo_roll(listing: Listing[Ref], load: Callable[[Ref], Source]) -> UnlabelledFolder:
     if not listing.files:
         raise SupportError(f"{listing.name}: has no JPEG, PNG or WEBP pictures in it. Add some.")
     named = sorted(
         (("/".join(parts), ref) for parts, ref in listing.files), key=lambda pair: natural_key(pair[0])
     )
-    photos = tuple(Photo(name, load(ref)) for name, ref in named)
-    return PhotoRoll(listing.name, photos, _sorted(listing.ignored))
+    photos = tuple(ImageFile(name, load(ref)) for name, ref in named)
+    return UnlabelledFolder(listing.name, photos, _sorted(listing.ignored))
 
 
 def _tracker(pattern: str | None) -> Callable[[str], str | None]:

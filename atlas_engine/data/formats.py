@@ -8,7 +8,7 @@ True
 
 from __future__ import annotations
 
-from atlas_engine.names import is_legible
+from atlas_engine.class_names import is_legible
 
 __all__ = [
     "ADVICE",

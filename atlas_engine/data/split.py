@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from atlas_engine.errors import SupportError
 from atlas_engine.runtime import generator
 
-__all__ = ["Split", "lookalikes", "require_two", "split_groups"]
+__all__ = ["Split", "near_duplicate_groups", "require_two_groups", "split_groups"]
 
 THUMBNAIL = 16  # pixels a side: what is alike at this size is alike
 
@@ -34,7 +34,7 @@ class Split:
     test: tuple[int, ...]
 
 
-def lookalikes(
+def near_duplicate_groups(
     squares: Tensor, labels: Sequence[int], *, tracks: Sequence[str | None], alike: float
 ) -> list[int]:
     """A group for each picture of `squares` (N 3 S S, uint8); pictures with one group show one thing.
@@ -73,7 +73,7 @@ def split_groups(
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     for label, members in enumerate(_by_class(labels)):
         own = list(dict.fromkeys(groups[index] for index in members))
-        require_two(names[label] if names else str(label), pictures=len(members), things=len(own))
+        require_two_groups(names[label] if names else str(label), pictures=len(members), things=len(own))
         order = torch.randperm(len(own), generator=generator(seed * 1_000_003 + label)).tolist()
         place = {own[i]: rank for rank, i in enumerate(order)}
         test = min(max(1, round(test_share * len(own))), len(own) - 1)
@@ -84,7 +84,7 @@ def split_groups(
     return Split(*(tuple(sorted(part)) for part in parts))
 
 
-def require_two(name: str, *, pictures: int, things: int | None = None) -> None:
+def require_two_groups(name: str, *, pictures: int, things: int | None = None) -> None:
     """Raise unless a class of so many pictures, of so many different things, can be cut in two."""
     if pictures < 2:
         raise SupportError(

@@ -10,11 +10,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from atlas_engine.data.folders import ClassFolder, read_folder, read_items
-from atlas_engine.data.picture import Picture
-from atlas_engine.data.transforms import to_square
+from atlas_engine.class_names import tidy_name
+from atlas_engine.data.folders import ClassFolder, read_folder, read_labelled_files
+from atlas_engine.data.image import Image
+from atlas_engine.data.preprocess import to_pixels
 from atlas_engine.errors import ImageError, SupportError
-from atlas_engine.names import tidy_name
 
 __all__ = ["Support"]
 
@@ -23,7 +23,7 @@ __all__ = ["Support"]
 class Support:
     """Pictures, the class number of each, and the class names. Every class has at least one picture."""
 
-    pictures: tuple[Picture, ...]
+    pictures: tuple[Image, ...]
     labels: tuple[int, ...]
     classes: tuple[str, ...]
 
@@ -54,7 +54,7 @@ class Support:
     ) -> tuple[Support, list[ImageError]]:
         """The pictures of a folder, and the errors of those that were left out with `on_error="skip"`."""
         listed = folder if isinstance(folder, ClassFolder) else read_folder(Path(folder))
-        read, errors = read_items(listed.items, on_error=on_error)
+        read, errors = read_labelled_files(listed.items, on_error=on_error)
         pictures = tuple(picture for _, picture in read)
         return cls(pictures, tuple(item.label for item, _ in read), listed.pretty), errors
 
@@ -83,7 +83,7 @@ class Support:
     def squares(self, size: int, *, resize: str, interpolation: str) -> Tensor:
         """The pictures as uint8 (N 3 size size)."""
         return torch.stack(
-            [to_square(one, size, resize=resize, interpolation=interpolation) for one in self.pictures]
+            [to_pixels(one, size, resize=resize, interpolation=interpolation) for one in self.pictures]
         )
 
     def __len__(self) -> int:

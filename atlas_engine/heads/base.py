@@ -26,14 +26,14 @@ from atlas_engine.errors import RecipeError, SupportError
 
 __all__ = [
     "UNUSED",
-    "Evidence",
     "Head",
-    "Rate",
+    "LabelledFeatures",
+    "TensorRate",
     "ZeroShot",
-    "balanced",
+    "checked_tensors",
+    "class_balanced_weights",
     "one_hot",
     "text_logits",
-    "with_shapes",
 ]
 
 UNUSED = -1
@@ -41,7 +41,7 @@ LENGTH_TOLERANCE = 1e-2  # of a unit vector that went through half precision
 
 
 @dataclass(frozen=True)
-class Rate:
+class TensorRate:
     """How a tensor is learned beside the coefficients, relative to the loop's own settings."""
 
     lr_scale: float = 1.0
@@ -58,7 +58,7 @@ class Head(Protocol):
         ...
 
     @property
-    def rates(self) -> Mapping[str, Rate]:
+    def rates(self) -> Mapping[str, TensorRate]:
         """Those of the tensors that may be learned jointly with a tower."""
         ...
 
@@ -72,7 +72,7 @@ class Head(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class LabelledFeatures:
     """What a head is made from. Everything is copied, moved to the features' device and frozen."""
 
     features: Tensor  # (N D), rows of length 1
@@ -87,13 +87,13 @@ class Evidence:
         object.__setattr__(self, "text", self.text.detach().to(device, torch.float32, copy=True))
         _check(self)
 
-    def without(self, rows: Tensor) -> Evidence:
+    def without(self, rows: Tensor) -> LabelledFeatures:
         """The evidence with some rows (positions, or a mask) held out."""
         labels = self.labels.clone()
         labels[rows.to(labels.device)] = UNUSED
         return self.labelled(labels)
 
-    def labelled(self, labels: Tensor) -> Evidence:
+    def labelled(self, labels: Tensor) -> LabelledFeatures:
         """The same features with other labels (N)."""
         return dataclasses.replace(self, labels=labels)
 
@@ -114,8 +114,8 @@ class Evidence:
 
     @property
     def weights(self) -> Tensor:
-        """(N): what each row counts; see `balanced`."""
-        return balanced(self.one_hot)
+        """(N): what each row counts; see `class_balanced_weights`."""
+        return class_balanced_weights(self.one_hot)
 
     def __repr__(self) -> str:
         size = f"{int(self.used.sum())} of {len(self.labels)} images, {len(self.text)} classes"
@@ -130,14 +130,14 @@ class ZeroShot:
     logit_scale: float
 
     @classmethod
-    def fitted(cls, evidence: Evidence) -> ZeroShot:
+    def fitted(cls, evidence: LabelledFeatures) -> ZeroShot:
         """The evidence's class names."""
         return cls(evidence.text, evidence.logit_scale)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> ZeroShot:
         """Rebuild it; there is nothing to rebuild it from."""
-        with_shapes(tensors, {})
+        checked_tensors(tensors, {})
         return cls(text, logit_scale)
 
     @property
@@ -146,7 +146,7 @@ class ZeroShot:
         return {}
 
     @property
-    def rates(self) -> Mapping[str, Rate]:
+    def rates(self) -> Mapping[str, TensorRate]:
         """None."""
         return {}
 
@@ -156,7 +156,7 @@ class ZeroShot:
 
     def at(self, learned: Mapping[str, Tensor]) -> ZeroShot:
         """Itself."""
-        with_shapes(learned, {})
+        checked_tensors(learned, {})
         return self
 
 
@@ -170,7 +170,7 @@ def one_hot(labels: Tensor, classes: int) -> Tensor:
     return F.one_hot(labels.clamp_min(0), classes).float() * (labels != UNUSED).unsqueeze(-1)
 
 
-def balanced(hot: Tensor) -> Tensor:
+def class_balanced_weights(hot: Tensor) -> Tensor:
     """(… N C) -> (… N), summing to 1: every class that has images counts the same, however many it has.
 
     A person with 16 photos of one thing and 2 of another has not said that the first is seen more often.
@@ -180,7 +180,9 @@ def balanced(hot: Tensor) -> Tensor:
     return (hot / counts.clamp_min(1.0)).sum(dim=-1) / present
 
 
-def with_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+def checked_tensors(
+    tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Tensor]:
     """The tensors as float32 copies, if they have these names and shapes and are finite."""
     if tensors.keys() != shapes.keys():
         raise RecipeError(
@@ -198,7 +200,7 @@ def with_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, .
     return {name: tensors[name].detach().float().clone() for name in shapes}
 
 
-def _check(evidence: Evidence) -> None:
+def _check(evidence: LabelledFeatures) -> None:
     features, labels, text = evidence.features, evidence.labels, evidence.text
     if features.ndim != 2 or text.ndim != 2 or features.shape[1] != text.shape[1] or len(text) < 2:
         raise SupportError(

@@ -21,7 +21,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atlas_engine.heads.base import Evidence, Rate, balanced, one_hot, with_shapes
+from atlas_engine.heads.base import (
+    LabelledFeatures,
+    TensorRate,
+    checked_tensors,
+    class_balanced_weights,
+    one_hot,
+)
 
 __all__ = ["LPP", "Descent", "descend"]
 
@@ -40,17 +46,17 @@ class LPP:
     seen: Tensor  # (C), whether there were images: the rest is not learned
 
     @classmethod
-    def start(cls, evidence: Evidence) -> LPP:
+    def start(cls, evidence: LabelledFeatures) -> LPP:
         """Class sums and the model's logit scale, before any step."""
         return cls._made(evidence, iterations=0)
 
     @classmethod
-    def fitted(cls, evidence: Evidence, *, iterations: int = ITERATIONS) -> LPP:
+    def fitted(cls, evidence: LabelledFeatures, *, iterations: int = ITERATIONS) -> LPP:
         """The probe after so many rounds of block majorise-minimise."""
         return cls._made(evidence, iterations=iterations)
 
     @classmethod
-    def folds(cls, evidence: Evidence, labels: Tensor) -> list[LPP]:
+    def folds(cls, evidence: LabelledFeatures, labels: Tensor) -> list[LPP]:
         """`fitted` for R labellings (R N) of the evidence, side by side."""
         end = descend(evidence, labels, iterations=ITERATIONS)
         return [
@@ -61,7 +67,7 @@ class LPP:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> LPP:
         """Rebuild it from what ``tensors`` gave."""
-        own = with_shapes(tensors, {"w": tuple(text.shape), "alpha": (len(text),)})
+        own = checked_tensors(tensors, {"w": tuple(text.shape), "alpha": (len(text),)})
         seen = torch.ones(len(text), dtype=torch.bool, device=text.device)
         return cls(text=text, logit_scale=logit_scale, seen=seen, **own)
 
@@ -71,15 +77,15 @@ class LPP:
         return {"w": self.w, "alpha": self.alpha}
 
     @property
-    def rates(self) -> Mapping[str, Rate]:
+    def rates(self) -> Mapping[str, TensorRate]:
         """Steps that move no logit by more than 2.5 times the loop's learning rate.
 
         AdamW moves an entry by at most lr, and |Δlogit| ≤ ‖f‖₁ lr ≤ √D lr for w, |f · t| lr ≤ lr for α. Decay
         pulls w to zero, that is to the text alone; α has no such place to go.
         """
         return {
-            "w": Rate(LOGITS_PER_LR * self.text.shape[1] ** -0.5, weight_decay=None),
-            "alpha": Rate(LOGITS_PER_LR),
+            "w": TensorRate(LOGITS_PER_LR * self.text.shape[1] ** -0.5, weight_decay=None),
+            "alpha": TensorRate(LOGITS_PER_LR),
         }
 
     def logits(self, features: Tensor, learned: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -96,7 +102,7 @@ class LPP:
         return dataclasses.replace(self, w=w, alpha=torch.where(self.seen, now["alpha"].detach(), self.alpha))
 
     @classmethod
-    def _made(cls, evidence: Evidence, *, iterations: int) -> LPP:
+    def _made(cls, evidence: LabelledFeatures, *, iterations: int) -> LPP:
         end = descend(evidence, evidence.labels.unsqueeze(0), iterations=iterations)
         return cls(end.w[0], end.alpha[0], evidence.text, evidence.logit_scale, end.seen[0])
 
@@ -111,7 +117,7 @@ class Descent:
     losses: Tensor  # (iterations + 1, R)
 
 
-def descend(evidence: Evidence, labels: Tensor, *, iterations: int) -> Descent:
+def descend(evidence: LabelledFeatures, labels: Tensor, *, iterations: int) -> Descent:
     """LP++ for R labellings (R N) of the same features at once; folds differ in what they leave unused.
 
     w never leaves the span of the features, so all is done in min(N, D) coordinates of that span.
@@ -134,10 +140,10 @@ def descend(evidence: Evidence, labels: Tensor, *, iterations: int) -> Descent:
 class _Problem:
     """Balanced cross-entropy of R labellings, with its gradients over its curvature bounds."""
 
-    def __init__(self, evidence: Evidence, points: Tensor, labels: Tensor) -> None:
+    def __init__(self, evidence: LabelledFeatures, points: Tensor, labels: Tensor) -> None:
         hot = one_hot(labels, len(evidence.text))  # (R N C)
         counts = hot.sum(dim=1)  # (R C)
-        weights = balanced(hot)  # (R N)
+        weights = class_balanced_weights(hot)  # (R N)
         self.points = points  # (N r)
         self.text = evidence.features @ evidence.text.T  # (N C)
         self.hot, self.weights = hot, weights.unsqueeze(2)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.heads.base import Evidence, Rate, with_shapes
+from atlas_engine.heads.base import LabelledFeatures, TensorRate, checked_tensors
 
 __all__ = ["Probe"]
 
@@ -36,7 +36,7 @@ class Probe:
     bias: Tensor  # (C)
 
     @classmethod
-    def start(cls, evidence: Evidence, *, centre: str = "zero") -> Probe:
+    def start(cls, evidence: LabelledFeatures, *, centre: str = "zero") -> Probe:
         """The probe before it has seen an image: nothing, or the class names."""
         if centre not in STARTS:
             raise ConfigError(unknown_name("start of a linear probe", centre, STARTS))
@@ -45,7 +45,7 @@ class Probe:
 
     @classmethod
     def fitted(
-        cls, evidence: Evidence, *, centre: str = "zero", inverse_strength: float = INVERSE_STRENGTH
+        cls, evidence: LabelledFeatures, *, centre: str = "zero", inverse_strength: float = INVERSE_STRENGTH
     ) -> Probe:
         """The one minimum of the loss. A class without images keeps its start: `text` alone, or nothing."""
         start = cls.start(evidence, centre=centre)
@@ -53,14 +53,14 @@ class Probe:
             return start.at(_minimised(start, evidence, inverse_strength))
 
     @classmethod
-    def from_text(cls, evidence: Evidence) -> Probe:
+    def from_text(cls, evidence: LabelledFeatures) -> Probe:
         """Fitted from the class names, with a weak pull back to them."""
         return cls.fitted(evidence, centre="text", inverse_strength=WEAK * evidence.logit_scale**2)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> Probe:  # noqa: ARG003
         """Rebuild it from what ``tensors`` gave."""
-        return cls(**with_shapes(tensors, {"weight": tuple(text.shape), "bias": (len(text),)}))
+        return cls(**checked_tensors(tensors, {"weight": tuple(text.shape), "bias": (len(text),)}))
 
     def widened(self, width: int, *, factor: float) -> Probe:
         """The same answers for features that are wider and, where this one looks, shorter by a factor."""
@@ -72,9 +72,9 @@ class Probe:
         return {"weight": self.weight, "bias": self.bias}
 
     @property
-    def rates(self) -> Mapping[str, Rate]:
+    def rates(self) -> Mapping[str, TensorRate]:
         """As LP++'s prototypes: no step moves a logit by more than 2.5 times the loop's learning rate."""
-        return {"weight": Rate(2.5 * self.weight.shape[1] ** -0.5), "bias": Rate(2.5)}
+        return {"weight": TensorRate(2.5 * self.weight.shape[1] ** -0.5), "bias": TensorRate(2.5)}
 
     def logits(self, features: Tensor, learned: Mapping[str, Tensor] | None = None) -> Tensor:
         """(B D) -> (B C)."""
@@ -86,7 +86,7 @@ class Probe:
         return dataclasses.replace(self, **{name: value.detach() for name, value in learned.items()})
 
 
-def _minimised(start: Probe, evidence: Evidence, inverse_strength: float) -> dict[str, Tensor]:
+def _minimised(start: Probe, evidence: LabelledFeatures, inverse_strength: float) -> dict[str, Tensor]:
     used = evidence.used
     features, labels = evidence.features[used], evidence.labels[used]
     seen = (evidence.counts > 0).float()

@@ -11,14 +11,14 @@ from typing import Protocol
 from torch import Tensor
 
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.heads import anchored, balanced
-from atlas_engine.heads.base import Evidence, Head, ZeroShot
-from atlas_engine.heads.estimate import MakeHead, MakeHeads, one_by_one
+from atlas_engine.heads import unlabelled
+from atlas_engine.heads.base import Head, LabelledFeatures, ZeroShot
+from atlas_engine.heads.cross_validation import MakeHead, MakeHeads, one_by_one
 from atlas_engine.heads.lpp import LPP
 from atlas_engine.heads.probe import Probe
 from atlas_engine.heads.tip import Tip
 
-__all__ = ["HEADS", "WITHOUT_LABELS", "HeadRow", "Sight", "find_head"]
+__all__ = ["HEADS", "WITHOUT_LABELS", "FeatureLevel", "HeadSpec", "find_head"]
 
 
 class Rebuild(Protocol):
@@ -29,31 +29,31 @@ class Rebuild(Protocol):
         ...
 
 
-class Sight(Enum):
+class FeatureLevel(Enum):
     """Which features a head wants: each has those before it as well."""
 
-    said = "what the tower says in the space of sentences"
-    seen = "what it saw before it put it into words"
-    glimpsed = "what it saw on the way there"
+    projected = "what the tower says in the space of sentences"
+    penultimate = "what it saw before it put it into words"
+    multi_scale = "what it saw on the way there"
 
 
 @dataclass(frozen=True)
-class HeadRow:
+class HeadSpec:
     """One head as a person chooses it."""
 
     name: str
     help: str
-    start: Callable[[Evidence], Head]  # where joint training begins
+    start: Callable[[LabelledFeatures], Head]  # where joint training begins
     alone: MakeHead  # made on zero-shot features, ready to use
     folds: MakeHeads  # the same for many labellings, for `estimate`
     rebuild: Rebuild
-    sees: Sight = Sight.said
+    feature_level: FeatureLevel = FeatureLevel.projected
     views: int = 0  # random views of each picture that it is made from, beside the picture
-    follows: bool = False  # it is fitted to coefficients that the class names taught, not learned with them
+    fit_after: bool = False  # it is fitted to coefficients that the class names taught, not learned with them
 
 
 _ROWS = (
-    HeadRow(
+    HeadSpec(
         "none",
         "the class names alone",
         ZeroShot.fitted,
@@ -61,7 +61,7 @@ _ROWS = (
         one_by_one(ZeroShot.fitted),
         ZeroShot.from_tensors,
     ),
-    HeadRow(
+    HeadSpec(
         "tip",
         "Tip-Adapter: a cache of the images' features, no training",
         Tip.start,
@@ -69,7 +69,7 @@ _ROWS = (
         one_by_one(Tip.searched),
         Tip.from_tensors,
     ),
-    HeadRow(
+    HeadSpec(
         "tip-f",
         "Tip-Adapter-F: the cache with its keys trained",
         Tip.start,
@@ -77,7 +77,7 @@ _ROWS = (
         one_by_one(Tip.fitted),
         Tip.from_tensors,
     ),
-    HeadRow(
+    HeadSpec(
         "lpp",
         "LP++: class means blended with the class names",
         LPP.start,
@@ -85,64 +85,64 @@ _ROWS = (
         LPP.folds,
         LPP.from_tensors,
     ),
-    HeadRow(
+    HeadSpec(
         "linear-probe",
         "logistic regression on what was said and seen, as CLIP's authors measure features",
         Probe.start,
         Probe.fitted,
         one_by_one(Probe.fitted),
         Probe.from_tensors,
-        sees=Sight.seen,
+        feature_level=FeatureLevel.penultimate,
         views=1,
     ),
-    HeadRow(
+    HeadSpec(
         "text-probe",
         "logistic regression that starts from the class names, on what was said and seen, early and late",
         Probe.from_text,
         Probe.from_text,
         one_by_one(Probe.from_text),
         Probe.from_tensors,
-        sees=Sight.glimpsed,
+        feature_level=FeatureLevel.multi_scale,
         views=1,
-        follows=True,
+        fit_after=True,
     ),
 )
 
 HEADS = MappingProxyType({row.name: row for row in _ROWS})
 
 _WITHOUT_LABELS = (
-    HeadRow(
+    HeadSpec(
         "anchored",
         "class centres found among pictures without labels",
-        anchored.from_evidence,
-        anchored.from_evidence,
-        one_by_one(anchored.from_evidence),
+        unlabelled.anchored_from_evidence,
+        unlabelled.anchored_from_evidence,
+        one_by_one(unlabelled.anchored_from_evidence),
         Probe.from_tensors,
     ),
-    HeadRow(
+    HeadSpec(
         "balanced",
         "sure answers that use every class, found among pictures without labels",
-        balanced.from_evidence,
-        balanced.from_evidence,
-        one_by_one(balanced.from_evidence),
+        unlabelled.balanced_from_evidence,
+        unlabelled.balanced_from_evidence,
+        one_by_one(unlabelled.balanced_from_evidence),
         Probe.from_tensors,
-        sees=Sight.glimpsed,
+        feature_level=FeatureLevel.multi_scale,
     ),
-    HeadRow(
+    HeadSpec(
         "proportioned",
         "sure answers, as many of a class as class centres count, found among pictures without labels",
-        balanced.from_evidence,
-        balanced.from_evidence,
-        one_by_one(balanced.from_evidence),
+        unlabelled.balanced_from_evidence,
+        unlabelled.balanced_from_evidence,
+        one_by_one(unlabelled.balanced_from_evidence),
         Probe.from_tensors,
-        sees=Sight.glimpsed,
+        feature_level=FeatureLevel.multi_scale,
     ),
 )
 WITHOUT_LABELS = MappingProxyType({row.name: row for row in _WITHOUT_LABELS})
 """Heads that recipes keep, but that no labelled evidence is needed for: not among those to choose from."""
 
 
-def find_head(name: str) -> HeadRow:
+def find_head(name: str) -> HeadSpec:
     """The row of that name, or an error that offers the nearest."""
     rows = {**HEADS, **WITHOUT_LABELS}
     if name not in rows:

@@ -21,7 +21,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from atlas_engine.errors import RecipeError
-from atlas_engine.heads.base import UNUSED, Evidence, Rate, balanced, one_hot, text_logits, with_shapes
+from atlas_engine.heads.base import (
+    UNUSED,
+    LabelledFeatures,
+    TensorRate,
+    checked_tensors,
+    class_balanced_weights,
+    one_hot,
+    text_logits,
+)
 
 __all__ = ["Tip", "left_out_logits"]
 
@@ -44,7 +52,9 @@ class Tip:
     logit_scale: float
 
     @classmethod
-    def start(cls, evidence: Evidence, *, alpha: float = JOINT_ALPHA, beta: float = JOINT_BETA) -> Tip:
+    def start(
+        cls, evidence: LabelledFeatures, *, alpha: float = JOINT_ALPHA, beta: float = JOINT_BETA
+    ) -> Tip:
         """The cache at given α and β, before any search or training."""
         roots = torch.tensor([alpha, beta], device=evidence.features.device).sqrt()
         return cls(
@@ -52,7 +62,7 @@ class Tip:
         )
 
     @classmethod
-    def searched(cls, evidence: Evidence) -> Tip:
+    def searched(cls, evidence: LabelledFeatures) -> Tip:
         """Tip-Adapter without training: α and β with the most images right when each is left out.
 
         Among equals the least cross-entropy wins; alone it would pick small votes on a model whose logit
@@ -70,7 +80,7 @@ class Tip:
         return cls.start(evidence, alpha=ALPHAS[alpha], beta=BETAS[beta])
 
     @classmethod
-    def fitted(cls, evidence: Evidence, *, steps: int = STEPS, lr: float = LR) -> Tip:
+    def fitted(cls, evidence: LabelledFeatures, *, steps: int = STEPS, lr: float = LR) -> Tip:
         """Tip-Adapter-F: keys, α and β learned, from where the search ended."""
         found = cls.searched(evidence)
         with torch.inference_mode(False), torch.enable_grad():
@@ -81,7 +91,7 @@ class Tip:
         """Rebuild it from what ``tensors`` gave."""
         count = len(tensors["labels"]) if "labels" in tensors and tensors["labels"].ndim == 1 else 0
         shapes: dict[str, tuple[int, ...]] = {"keys": (count, text.shape[1]), "labels": (count,)}
-        own = with_shapes(tensors, shapes | {"root_alpha": (1,), "root_beta": (1,)})
+        own = checked_tensors(tensors, shapes | {"root_alpha": (1,), "root_beta": (1,)})
         labels = own.pop("labels").long()
         if not torch.equal(labels.float(), tensors["labels"].float()) or not bool(
             ((labels >= UNUSED) & (labels < len(text))).all()
@@ -103,9 +113,9 @@ class Tip:
         }
 
     @property
-    def rates(self) -> Mapping[str, Rate]:
+    def rates(self) -> Mapping[str, TensorRate]:
         """Keys as slowly as the paper's 0.001 at the loop's 0.1, for they are entries of unit vectors."""
-        return {"keys": Rate(0.01), "root_alpha": Rate(0.1), "root_beta": Rate(0.1)}
+        return {"keys": TensorRate(0.01), "root_alpha": TensorRate(0.1), "root_beta": TensorRate(0.1)}
 
     def logits(self, features: Tensor, learned: Mapping[str, Tensor] | None = None) -> Tensor:
         """(B D) -> (B C)."""
@@ -122,7 +132,7 @@ class Tip:
         )
 
 
-def left_out_logits(evidence: Evidence, *, alpha: float, beta: float) -> Tensor:
+def left_out_logits(evidence: LabelledFeatures, *, alpha: float, beta: float) -> Tensor:
     """(N C): the logits of each used image under the cache of all others, without building it anew.
 
     With its key gone, a class of n images has n − 1 and one that had only this image has no vote at all.
@@ -140,10 +150,10 @@ def _affinity(cosines: Tensor, beta: Tensor | float) -> Tensor:
 def _votes(labels: Tensor, classes: int) -> Tensor:
     """(N C): N / (C n_c) at each used key's class, with C counting the classes that have keys."""
     hot = one_hot(labels, classes)
-    return hot * (balanced(hot) * hot.sum()).unsqueeze(1)
+    return hot * (class_balanced_weights(hot) * hot.sum()).unsqueeze(1)
 
 
-def _votes_left_out(affinity: Tensor, evidence: Evidence, queries: Tensor, leave: Tensor) -> Tensor:
+def _votes_left_out(affinity: Tensor, evidence: LabelledFeatures, queries: Tensor, leave: Tensor) -> Tensor:
     """(Q N) -> (Q C): the votes, without each query's own key where ``leave`` (Q) says so."""
     hot = evidence.one_hot
     mine = hot[queries] * leave.unsqueeze(1)  # (Q C)
@@ -154,25 +164,25 @@ def _votes_left_out(affinity: Tensor, evidence: Evidence, queries: Tensor, leave
     return sums / counts.clamp_min(1.0) * counts.sum(dim=1, keepdim=True) / present
 
 
-def _queries(evidence: Evidence) -> Tensor:
+def _queries(evidence: LabelledFeatures) -> Tensor:
     """Positions of the images that are not alone in their class, thinned evenly where there are many."""
     company = (evidence.one_hot @ evidence.counts) > 1  # (N)
     rows = company.nonzero().squeeze(1)
     return rows[:: -(-len(rows) // MAX_QUERIES)] if len(rows) else rows
 
 
-def _trial(evidence: Evidence, queries: Tensor, affinity: Tensor) -> tuple[Tensor, Tensor]:
+def _trial(evidence: LabelledFeatures, queries: Tensor, affinity: Tensor) -> tuple[Tensor, Tensor]:
     """(alphas), (alphas): share of queries right and cross-entropy, each left out, classes weighing alike."""
     features, hot = evidence.features[queries], evidence.one_hot[queries]
     votes = _votes_left_out(affinity, evidence, queries, torch.ones_like(queries, dtype=torch.bool))
     zero_shot = text_logits(features, evidence.text, logit_scale=evidence.logit_scale)
-    weights, alphas = balanced(hot), votes.new_tensor(ALPHAS).reshape(-1, 1, 1)
+    weights, alphas = class_balanced_weights(hot), votes.new_tensor(ALPHAS).reshape(-1, 1, 1)
     scores = (zero_shot + alphas * votes).log_softmax(dim=-1)  # (alphas Q C)
     right = scores.argmax(dim=-1) == evidence.labels[queries]
     return right.float() @ weights, -(scores * hot).sum(dim=-1) @ weights
 
 
-def _trained(start: Tip, evidence: Evidence, *, steps: int, lr: float) -> dict[str, Tensor]:
+def _trained(start: Tip, evidence: LabelledFeatures, *, steps: int, lr: float) -> dict[str, Tensor]:
     """Keys, α and β after AdamW with a cosine, as the paper has it.
 
     An image finds its own key at distance 0 and learns nothing of the others, which the paper's random crops
@@ -192,11 +202,11 @@ def _trained(start: Tip, evidence: Evidence, *, steps: int, lr: float) -> dict[s
     return learned
 
 
-def _left_out_loss(learned: Mapping[str, Tensor], evidence: Evidence, queries: Tensor) -> Tensor:
+def _left_out_loss(learned: Mapping[str, Tensor], evidence: LabelledFeatures, queries: Tensor) -> Tensor:
     """Balanced cross-entropy of the queries, each without its own key unless it is alone in its class."""
     features, labels = evidence.features[queries], evidence.labels[queries]
     affinity = _affinity(features @ learned["keys"].T, learned["root_beta"].square())
     votes = _votes_left_out(affinity, evidence, queries, evidence.counts[labels] > 1)
     zero_shot = text_logits(features, evidence.text, logit_scale=evidence.logit_scale)
     losses = F.cross_entropy(zero_shot + learned["root_alpha"].square() * votes, labels, reduction="none")
-    return losses @ balanced(evidence.one_hot[queries])
+    return losses @ class_balanced_weights(evidence.one_hot[queries])

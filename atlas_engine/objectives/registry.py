@@ -8,18 +8,17 @@ from types import MappingProxyType
 
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.objectives.base import Objective
-from atlas_engine.objectives.entropy import Entropy
-from atlas_engine.objectives.in_proportion import InProportion
+from atlas_engine.objectives.entropy import Entropy, InProportion
 from atlas_engine.objectives.sar import SAR
 from atlas_engine.objectives.simclr import SimCLR
 from atlas_engine.objectives.supervised import CrossEntropy
 from atlas_engine.objectives.ufm import UFM
 
-__all__ = ["OBJECTIVES", "ObjectiveRow", "find_objective"]
+__all__ = ["OBJECTIVES", "ObjectiveSpec", "find_objective"]
 
 
 @dataclass(frozen=True)
-class ObjectiveRow:
+class ObjectiveSpec:
     """One objective as a person chooses it."""
 
     name: str
@@ -34,28 +33,28 @@ class ObjectiveRow:
 
 
 _ROWS = (
-    ObjectiveRow("supervised", "cross-entropy on labelled images", CrossEntropy, needs_labels=True),
-    ObjectiveRow(
+    ObjectiveSpec("supervised", "cross-entropy on labelled images", CrossEntropy, needs_labels=True),
+    ObjectiveSpec(
         "ufm",
         "sure answers on a weak view teach the strong one",
         UFM,
         needs_strong=True,
         needs_trusted=True,
     ),
-    ObjectiveRow("entropy", "sure answers that are not all the same", Entropy),
-    ObjectiveRow(
+    ObjectiveSpec("entropy", "sure answers that are not all the same", Entropy),
+    ObjectiveSpec(
         "in-proportion",
         "sure answers, each class as often as it is found",
         InProportion,
         needs_proportions=True,
     ),
-    ObjectiveRow(
+    ObjectiveSpec(
         "sar",
         "sure answers at a flat minimum, from reliable images",
         SAR,
         loop=MappingProxyType({"sharpness": 0.05, "collapse_below": 0.2}),
     ),
-    ObjectiveRow(
+    ObjectiveSpec(
         "simclr",
         "two views of an image alike, those of two images not",
         SimCLR,
@@ -67,7 +66,7 @@ _ROWS = (
 OBJECTIVES = MappingProxyType({row.name: row for row in _ROWS})
 
 
-def find_objective(name: str) -> ObjectiveRow:
+def find_objective(name: str) -> ObjectiveSpec:
     """The row of that name, or an error that offers the nearest."""
     if name not in OBJECTIVES:
         raise ConfigError(unknown_name("objective", name, OBJECTIVES))

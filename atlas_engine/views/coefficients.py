@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from atlas_engine.compose.coefficients import Coefficients
-from atlas_engine.compose.contributions import Contributions
+from atlas_engine.compose.contributions import Contributions, Similarities, similarities
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.views.figures import Grid
+from atlas_engine.views.heatmap import Grid
 
-__all__ = ["BY", "MOST_DONORS", "heat_grid", "kinds_in", "layer_name"]
+__all__ = ["BY", "MOST_DONORS", "heat_grid", "kinds_in", "layer_name", "similarities", "similarity_grid"]
 
 BY = ("layer", "kind")
 """What the columns of a heat map can be."""
@@ -126,3 +126,23 @@ def _decimals(values: Sequence[float]) -> str:
     if power > 4:
         return ".0e"
     return f".{max(2 - power, 0) if power >= 0 else min(1 - power, 6)}f"
+
+
+# ---- How alike the vectors of a bank are, as a grid to draw. Pure; knows nothing of how a grid is drawn.
+# grid = similarity_grid(similarities(bank)) # donors × donors, neighbours beside each other
+# heat_map(grid), as_text(grid) # see `figures`
+def similarity_grid(alike: Similarities) -> Grid:
+    """The cosine of every two vectors; none with itself, a 1 that would take the colour from the rest."""
+    ordered = alike.in_order()
+    values = tuple(
+        tuple(None if row == column else value for column, value in enumerate(cosines))
+        for row, cosines in enumerate(ordered.values.tolist())
+    )
+    return Grid(
+        "How alike the donors are",
+        ordered.tasks,
+        ordered.tasks,
+        values,
+        number="+.2f",
+        about="Cosine of every two task vectors: 1 is the same direction, 0 nothing in common.",
+    )

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.prediction import Comparison, Guess, Predictions
-from atlas_engine.views.figures import Grid
+from atlas_engine.predictions import Comparison, Guess, Predictions
+from atlas_engine.views.heatmap import Grid
 
 __all__ = ["Bin", "Calibration", "Change", "Truth", "calibration", "changes", "confusion_grid"]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from atlas_engine.adapt.subject import Learnable
+from atlas_engine.adapt.trainable import TrainableTensor
 from atlas_engine.objectives.base import Batch
 
 
@@ -20,8 +20,8 @@ class Classifier:
         self.forwards = 0
 
     @property
-    def learnables(self) -> Mapping[str, Learnable]:
-        return {"w": Learnable(self.start)}
+    def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
+        return {"w": TrainableTensor(self.start)}
 
     def at(self, values: Mapping[str, Tensor]) -> _AtValues:
         return _AtValues(self, values["w"].clone().requires_grad_())

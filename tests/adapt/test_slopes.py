@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from atlas_engine.adapt.slopes import PULL, Slopes, solve
-from atlas_engine.heads.base import UNUSED, Evidence, ZeroShot
+from atlas_engine.heads.base import UNUSED, LabelledFeatures, ZeroShot
 from tests.tiny import tiny_encoder, tiny_images
 
 
@@ -17,7 +17,7 @@ def problem(labels):
     with torch.no_grad():
         features = encoder.at(composer.initial()).features(images)
     text = F.normalize(torch.randn(3, features.shape[1], generator=torch.Generator().manual_seed(5)), dim=-1)
-    heads = [ZeroShot.fitted(Evidence(features, row, text, logit_scale=10.0)) for row in labels]
+    heads = [ZeroShot.fitted(LabelledFeatures(features, row, text, logit_scale=10.0)) for row in labels]
     return encoder, composer, images, heads
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 import atlas_engine as atlas
 from app.handlers.choices import Choices
-from app.handlers.lesson import Lesson, Row, Sample
+from app.handlers.lesson import ClassRow, FewShotRequest, SampleFile
 from app.handlers.teach import teach
 from tests.donors import engine_with_donors
 from tests.drawn import COLOURS, square
@@ -50,15 +50,15 @@ def squares(tmp_path_factory):
 def lesson(squares):
     """Three colours to learn, and two pictures of each to try it on."""
     rows = [
-        Row(name.replace("_", " "), tuple(map(str, sorted((squares / "teach" / name).iterdir()))))
+        ClassRow(name.replace("_", " "), tuple(map(str, sorted((squares / "teach" / name).iterdir()))))
         for name in COLOURS
     ]
     samples = [
-        Sample(str(path), name.replace("_", " "))
+        SampleFile(str(path), name.replace("_", " "))
         for name in COLOURS
         for path in sorted((squares / "try" / name).iterdir())
     ]
-    return Lesson(tuple(rows), tuple(samples))
+    return FewShotRequest(tuple(rows), tuple(samples))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from gradio_client.exceptions import AppError
 from app.examples import EXAMPLES, LESSONS
 from app.handlers.ask import answer_rows, ask
 from app.handlers.inside import donors_of
-from app.worked import RECIPE
+from app.prepared_examples import RECIPE
 
 PARAMETERS = {
     "/adapt": ["archive", "samples", "method", "steps", "seed", "lr"],

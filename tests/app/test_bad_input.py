@@ -23,7 +23,7 @@ import atlas_engine as atlas
 from app import text
 from app.examples import LESSONS
 from app.limits import LIMITS
-from app.worked import RECIPE
+from app.prepared_examples import RECIPE
 
 ELF = b"\x7fELF\x02\x01\x01" + b"\0" * 57
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 200

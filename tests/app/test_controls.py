@@ -7,7 +7,7 @@ import pytest
 
 from app.limits import LIMITS
 from app.model import Opened
-from app.ui import build
+from app.page import build
 
 CONTROLS = (gr.Dropdown, gr.Number, gr.Radio, gr.Slider, gr.Textbox)
 MOST = 270  # characters

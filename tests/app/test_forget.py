@@ -15,11 +15,11 @@ import atlas_engine as atlas
 from app import forget_text
 from app.examples import FORGET
 from app.forget_cards import numbers_html, seen_html, verdict_html
-from app.handlers.forget import STRENGTHS, Wish, forget, look, rows_of, shell_line
-from app.handlers.lesson import Sample
+from app.handlers.forget import STRENGTHS, ForgetRequest, forget, look, rows_of, shell_line
+from app.handlers.lesson import SampleFile
 from app.handlers.takeaway import save_recipe
+from app.prepared_examples import load_forgotten, make_forgotten
 from app.state import Runs
-from app.worked import load_forgotten, make_forgotten
 from atlas_engine.cli import main as atlas_command
 
 FINE, COARSE = ("red", "blue"), ("dark green", "red")
@@ -34,7 +34,7 @@ def sides(lesson):
 
 @pytest.fixture(scope="module")
 def wish(sides):
-    return Wish.of(*sides, keep=0.5, seed=0)
+    return ForgetRequest.of(*sides, keep=0.5, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_run_that_is_stopped_keeps_what_it_has(small, wish):
 
 
 def test_the_numbers_follow_the_slider_and_are_there_as_a_table(gone):
-    curve = tuple(atlas.Forgotten(scale, 0.8 - 0.5 * scale, 0.9 - 0.1 * scale) for scale in STRENGTHS)
+    curve = tuple(atlas.ForgettingPoint(scale, 0.8 - 0.5 * scale, 0.9 - 0.1 * scale) for scale in STRENGTHS)
     html = numbers_html(replace(gone, curve=curve), 0.5)
     assert "80% → 55%" in html
     assert "90% → 85%" in html
@@ -127,17 +127,17 @@ def test_names_from_outside_are_escaped_on_the_cards(small, gone):
 
 def test_what_cannot_be_forgotten_gets_a_sentence_that_names_the_side(sides, tmp_path):
     with pytest.raises(atlas.AtlasError, match=r"1\. What to forget .*: there is no picture"):
-        Wish.of((), sides[1], keep=0.9, seed=0)
+        ForgetRequest.of((), sides[1], keep=0.9, seed=0)
     with pytest.raises(atlas.AtlasError, match=r"2\. What to keep .*: There is one class"):
-        Wish.of(sides[0], sides[1][:1], keep=0.9, seed=0)
+        ForgetRequest.of(sides[0], sides[1][:1], keep=0.9, seed=0)
     with pytest.raises(atlas.AtlasError, match=r"^cat\.jpg has no class"):
-        rows_of([Sample(str(tmp_path / "cat.jpg"))])
+        rows_of([SampleFile(str(tmp_path / "cat.jpg"))])
 
 
 def test_a_picture_that_cannot_be_read_is_left_out_by_name(small, sides, tmp_path):
     (tmp_path / "words.jpg").write_text("only words")
     first = replace(sides[0][0], paths=(*sides[0][0].paths, str(tmp_path / "words.jpg")))
-    *_, last = forget(small, Wish.of((first, sides[0][1]), sides[1], keep=0.5, seed=0))
+    *_, last = forget(small, ForgetRequest.of((first, sides[0][1]), sides[1], keep=0.5, seed=0))
     assert last.taught.left_out[0].startswith("words.jpg:")
 
 
@@ -166,7 +166,7 @@ def test_a_worked_example_is_made_and_loaded_again(small, sides, tmp_path):
 
 
 def test_the_example_forgets_the_fine_classes_and_keeps_the_coarse_ones():
-    wish = Wish.of(FORGET.target, FORGET.control, keep=0.9, seed=0)
+    wish = ForgetRequest.of(FORGET.target, FORGET.control, keep=0.9, seed=0)
     assert len(wish.target.classes) == 5
     assert wish.control.classes == forget_text.EXAMPLE_KEEPS
     assert {len(row.paths) for row in wish.control.rows} == {FORGET.each}

@@ -9,13 +9,13 @@ from gradio.state_holder import SessionState
 import atlas_engine as atlas
 from app import forget_text, text
 from app.engines import Engines
-from app.handlers.forget import Unlearned
+from app.handlers.forget import ForgetResult
 from app.limits import LIMITS
 from app.model import Opened
-from app.state import Kept
+from app.page import build
+from app.state import SavedResult
 from app.tabs.holding import EXAMPLE, NOTHING, OWN, hold, holding
 from app.tabs.result import refused
-from app.ui import build
 
 ACTIONS = {  # that act on a result, with what they take besides
     "on_make": (),
@@ -52,7 +52,7 @@ def test_what_gradio_hands_out_for_a_state_that_expired_is_nobodys_result(page):
     fresh = SessionState(page)
     states = [one for one in page.blocks.values() if isinstance(one, gr.State)]
     assert sum(one.time_to_live == LIMITS.keep_seconds for one in states) == 3
-    assert not any(isinstance(fresh[one._id], Kept | Unlearned) for one in states)
+    assert not any(isinstance(fresh[one._id], SavedResult | ForgetResult) for one in states)
 
 
 def test_whoever_acts_on_a_result_that_expired_is_told_so(page):

@@ -13,10 +13,10 @@ import atlas_engine as atlas
 from app import text
 from app.handlers.choices import Choices
 from app.handlers.inside import alike, donors_of, heat, look_inside, turned
-from app.handlers.lesson import Sample
+from app.handlers.lesson import SampleFile
 from app.handlers.takeaway import command_lines, load_recipe, python_lines, save_recipe, save_weights
 from app.handlers.teach import teach
-from app.worked import load_worked, make_worked
+from app.prepared_examples import load_worked, make_worked
 from atlas_engine.cli.frame import main as atlas_command
 from tests.donors import DONORS, engine_with_donors
 
@@ -75,7 +75,7 @@ def test_a_layer_at_its_own_strength_changes_nothing_and_at_none_it_does(small, 
 def test_a_recipe_taken_away_and_brought_back_says_the_same(small, kept, tmp_path):
     path = save_recipe(kept.recipe, tmp_path)
     assert Path(path).name == "blue-dark-green-red.atlas.safetensors"
-    samples = [Sample(sample.path, sample.truth) for sample in kept.samples]
+    samples = [SampleFile(sample.path, sample.truth) for sample in kept.samples]
     brought, left_out = load_recipe(small, path, samples)
     assert left_out == ()
     assert torch.equal(brought.comparison.adapted.probs, kept.comparison.adapted.probs)

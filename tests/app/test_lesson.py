@@ -10,19 +10,27 @@ import pytest
 import atlas_engine as atlas
 from app.handlers.ask import split_classes
 from app.handlers.choices import Choices, from_query
-from app.handlers.lesson import Lesson, Row, Sample, read_lesson, read_samples, unpack, unpack_photos
+from app.handlers.lesson import (
+    ClassRow,
+    FewShotRequest,
+    SampleFile,
+    read_lesson,
+    read_samples,
+    unpack,
+    unpack_photos,
+)
 from app.handlers.takeaway import save_recipe
 from app.handlers.teach import teach
 from app.limits import LIMITS
 from app.tabs.rows import ClassRows
 from app.tabs.teach import _choices
 
-TWO = (Row("otter", ("a.png",)), Row("seal", ("b.png",)))
+TWO = (ClassRow("otter", ("a.png",)), ClassRow("seal", ("b.png",)))
 
 
 def refusal(rows, samples=()):
     with pytest.raises(atlas.AtlasError) as caught:
-        Lesson(tuple(rows), tuple(samples))
+        FewShotRequest(tuple(rows), tuple(samples))
     return str(caught.value)
 
 
@@ -33,25 +41,33 @@ def test_what_the_page_takes_of_a_picture_is_what_the_engine_takes():
 
 
 def test_empty_rows_are_dropped_and_names_are_tidied():
-    lesson = Lesson((Row(" sea   lion ", ("a.png",)), Row("", ()), Row("otter", ("b.png",))))
+    lesson = FewShotRequest(
+        (ClassRow(" sea   lion ", ("a.png",)), ClassRow("", ()), ClassRow("otter", ("b.png",)))
+    )
     assert lesson.classes == ("otter", "sea lion")
 
 
 def test_classes_and_pictures_have_the_order_of_a_folder_of_them():
-    lesson = Lesson((Row("b", ("x/img10.png", "y/img2.png")), Row("A", ("z.png",))))
-    assert lesson.rows == (Row("A", ("z.png",)), Row("b", ("y/img2.png", "x/img10.png")))
+    lesson = FewShotRequest((ClassRow("b", ("x/img10.png", "y/img2.png")), ClassRow("A", ("z.png",))))
+    assert lesson.rows == (ClassRow("A", ("z.png",)), ClassRow("b", ("y/img2.png", "x/img10.png")))
 
 
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
         ([], "no class"),
-        ([Row("otter", ("a.png",))], "one class"),
-        ([Row("otter", ("a.png",)), Row("", ("b.png",))], "Class 2 has pictures but no name"),
-        ([Row("otter", ("a.png",)), Row("", ()), Row(" ", ("b.png",))], "Class 3 has pictures but no name"),
-        ([Row("otter", ("a.png",)), Row("seal", ())], "Class 'seal' has no pictures"),
-        ([Row(f"c{n}", ("a.png",)) for n in range(LIMITS.rows + 1)], f"at most {LIMITS.rows}"),
-        ([Row("otter", ("a.png",) * LIMITS.lesson_images), Row("seal", ("b.png",))], "to learn from"),
+        ([ClassRow("otter", ("a.png",))], "one class"),
+        ([ClassRow("otter", ("a.png",)), ClassRow("", ("b.png",))], "Class 2 has pictures but no name"),
+        (
+            [ClassRow("otter", ("a.png",)), ClassRow("", ()), ClassRow(" ", ("b.png",))],
+            "Class 3 has pictures but no name",
+        ),
+        ([ClassRow("otter", ("a.png",)), ClassRow("seal", ())], "Class 'seal' has no pictures"),
+        ([ClassRow(f"c{n}", ("a.png",)) for n in range(LIMITS.rows + 1)], f"at most {LIMITS.rows}"),
+        (
+            [ClassRow("otter", ("a.png",) * LIMITS.lesson_images), ClassRow("seal", ("b.png",))],
+            "to learn from",
+        ),
     ],
 )
 def test_a_lesson_that_cannot_be_learned_is_refused_with_the_remedy(rows, said):
@@ -59,7 +75,7 @@ def test_a_lesson_that_cannot_be_learned_is_refused_with_the_remedy(rows, said):
 
 
 def test_too_many_samples_are_refused_with_both_numbers():
-    said = refusal(TWO, [Sample("a.png")] * (LIMITS.samples + 1))
+    said = refusal(TWO, [SampleFile("a.png")] * (LIMITS.samples + 1))
     assert str(LIMITS.samples + 1) in said
     assert str(LIMITS.samples) in said
 
@@ -80,7 +96,7 @@ def test_a_bad_picture_is_left_out_by_name_and_the_rest_is_learned(lesson, tmp_p
     bad = tmp_path / "notes.jpg"
     bad.write_text("only words")
     first, *others = lesson.rows
-    *_, last = read_lesson(Lesson((Row(first.name, (*first.paths, str(bad))), *others)))
+    *_, last = read_lesson(FewShotRequest((ClassRow(first.name, (*first.paths, str(bad))), *others)))
     assert last.support.counts == (4, 4, 4)
     assert len(last.left_out) == 1
     assert last.left_out[0].startswith("notes.jpg:")
@@ -89,11 +105,15 @@ def test_a_bad_picture_is_left_out_by_name_and_the_rest_is_learned(lesson, tmp_p
 def test_a_class_of_bad_pictures_only_is_refused_by_its_name_and_theirs(lesson, tmp_path):
     (tmp_path / "empty.png").touch()
     with pytest.raises(atlas.AtlasError, match=r"class 'ghost' has no pictures.*empty\.png"):
-        list(read_lesson(Lesson((*lesson.rows, Row("ghost", (str(tmp_path / "empty.png"),))))))
+        list(read_lesson(FewShotRequest((*lesson.rows, ClassRow("ghost", (str(tmp_path / "empty.png"),))))))
 
 
 def test_the_class_of_a_sample_counts_only_if_it_is_taught(draw):
-    samples = [Sample(draw("a.png"), "OTTER"), Sample(draw("b.png"), "walrus"), Sample(draw("c.png"))]
+    samples = [
+        SampleFile(draw("a.png"), "OTTER"),
+        SampleFile(draw("b.png"), "walrus"),
+        SampleFile(draw("c.png")),
+    ]
     shown, refused = read_samples(samples, ("otter", "seal"))
     assert [sample.truth for sample in shown] == ["otter", None, None]
     assert refused == ()
@@ -159,7 +179,7 @@ def test_a_zip_bomb_and_a_file_that_is_no_zip_are_refused_in_the_engines_words(t
 
 
 def test_the_summary_counts_rows_and_tells_of_a_name_that_stands_twice():
-    rows = [Row("otter", ("a.png",)), Row("", ()), Row("Otter ", ("b.png", "c.png"))]
+    rows = [ClassRow("otter", ("a.png",)), ClassRow("", ()), ClassRow("Otter ", ("b.png", "c.png"))]
     said = ClassRows.fill(rows)[1]
     assert "2 classes, 3 pictures. The name Otter stands twice" in said
 
@@ -179,7 +199,7 @@ def test_names_of_any_script_are_learned_and_saved_and_soft_hyphens_dropped(
     small, lesson, tmp_path, typed, kept
 ):
     first, *others = lesson.rows
-    again = Lesson((Row(typed, first.paths), *others))
+    again = FewShotRequest((ClassRow(typed, first.paths), *others))
     assert kept in again.classes
     *_, last = teach(small, again, Choices(method="text-probe", steps=1))
     path = save_recipe(last.kept.recipe, tmp_path)
@@ -190,7 +210,7 @@ def test_names_of_any_script_are_learned_and_saved_and_soft_hyphens_dropped(
 def test_a_name_that_cannot_be_shown_is_refused_before_anything_is_learned(small, lesson):
     first, *others = lesson.rows
     with pytest.raises(atlas.AtlasError, match="cannot be shown"):
-        list(teach(small, Lesson((Row("a\x07b", first.paths), *others)), Choices(steps=1)))
+        list(teach(small, FewShotRequest((ClassRow("a\x07b", first.paths), *others)), Choices(steps=1)))
 
 
 def test_an_emptied_learning_rate_is_the_usual_one_and_one_of_nought_is_refused():

@@ -19,15 +19,15 @@ from app.handlers.takeaway import load_recipe, save_recipe
 from app.handlers.teach import teach
 from app.limits import LIMITS
 from app.model import open_engine
-from app.state import Kept, Runs
+from app.page import build, launch
+from app.prepared_examples import load_forgotten, load_worked
+from app.state import Runs, SavedResult
 from app.tabs import models
 from app.tabs.forget import ForgetSide
 from app.tabs.holding import EXAMPLE, NOTHING, OWN, hold
 from app.tabs.result import result_side
 from app.tabs.teach import _adapting
-from app.ui import build, launch
-from app.worked import load_forgotten, load_worked
-from atlas_engine import fetching
+from atlas_engine import library
 from tests.standins import TASKS, stand_in
 
 ONE, TWO = "tiny-standin/one", "tiny-standin/two"
@@ -43,7 +43,7 @@ def hub(tmp_path_factory):
 @pytest.fixture
 def engines(engine, hub):
     return Engines(
-        engine, name="bundled", prepare=lambda name: fetching.prepare(hub[name], cache=False), room=1
+        engine, name="bundled", prepare=lambda name: library.prepare(hub[name], cache=False), room=1
     )
 
 
@@ -81,7 +81,7 @@ def test_the_bank_is_built_with_progress_the_first_time_only(engine, tmp_path, m
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
     offer = stand_in(tmp_path / "hub", seed=2)
     for wanted in (["cars", "signs", "textures"], []):
-        fresh = Engines(engine, name="bundled", prepare=lambda _: fetching.prepare(offer, cache=False))
+        fresh = Engines(engine, name="bundled", prepare=lambda _: library.prepare(offer, cache=False))
         told = [step.doing for step in choose(fresh, "ann", ONE)]
         assert [line.rpartition("now ")[2].rstrip(" …") for line in told if ", now" in line] == wanted
 
@@ -113,7 +113,7 @@ def test_a_run_that_has_begun_goes_on_with_its_model_whatever_is_chosen_meanwhil
     with pytest.raises(atlas.AtlasError, match="was put away"):
         answering()
     *_, last = frames
-    (kept,) = [value for value in last if isinstance(value, Kept)]
+    (kept,) = [value for value in last if isinstance(value, SavedResult)]
     assert kept.recipe.model_fingerprint == begun_with
 
 
@@ -214,7 +214,7 @@ def test_a_recipe_for_another_model_is_refused_kindly(engines, lesson, tmp_path)
 
 
 def test_the_facts_tell_of_a_missing_bank(hub):
-    *_, last = fetching.prepare(hub[ONE].model, cache=False)
+    *_, last = library.prepare(hub[ONE].model, cache=False)
     if last.engine.bank_path is not None:  # another test has built it
         last.engine.bank_path = None
     assert facts_of(last.engine, ONE).donors == ()
@@ -224,7 +224,7 @@ def test_the_facts_tell_of_a_missing_bank(hub):
 
 
 def test_atlas_model_and_atlas_bank_choose_at_the_start(hub, monkeypatch):
-    *_, last = fetching.prepare(hub[TWO], cache=False)
+    *_, last = library.prepare(hub[TWO], cache=False)
     monkeypatch.setenv("ATLAS_MODEL", hub[TWO].model)
     monkeypatch.setenv("ATLAS_BANK", str(last.engine.bank_path))
     opened = open_engine()
@@ -235,7 +235,7 @@ def test_atlas_model_and_atlas_bank_choose_at_the_start(hub, monkeypatch):
 
 
 def test_a_bank_that_does_not_fit_leaves_the_bundled_model_with_its_own(hub, monkeypatch):
-    *_, last = fetching.prepare(hub[TWO], cache=False)
+    *_, last = library.prepare(hub[TWO], cache=False)
     monkeypatch.setenv("ATLAS_BANK", str(last.engine.bank_path))
     opened = open_engine()
     with opened.engine:

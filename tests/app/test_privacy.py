@@ -11,10 +11,10 @@ from gradio.state_holder import StateHolder
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
-from app.border import told
+from app.events import user_message
 from app.limits import LIMITS
 from app.model import Opened, open_engine
-from app.ui import build
+from app.page import build
 
 SECRETS = ("zanzibar", "quokka", "wombat")
 
@@ -62,7 +62,7 @@ def test_the_log_of_a_failure_says_where_but_not_what(caplog):
     try:
         raise ValueError(" ".join(SECRETS))
     except ValueError as error:
-        sentence = told(error)
+        sentence = user_message(error)
     assert "ValueError" in caplog.text
     assert "test_privacy" in caplog.text
     assert not any(secret in caplog.text + sentence for secret in SECRETS)

@@ -9,11 +9,11 @@ import torch
 import atlas_engine as atlas
 from app import compare_cards, inside_cards, run_cards, text
 from app.handlers.inside import Donor
-from app.handlers.lesson import Shown
+from app.handlers.lesson import LabelledImage
 from app.handlers.takeaway import command_lines, python_lines
-from app.handlers.teach import Taught
-from app.state import Kept
-from atlas_engine.views.figures import Grid
+from app.handlers.teach import RunProgress
+from app.state import SavedResult
+from atlas_engine.views.heatmap import Grid
 from tests.app.test_cards import EVIL, Reader
 
 CLASSES = ("otter", "seal")
@@ -21,7 +21,7 @@ ESTIMATE = atlas.Estimate("zero-shot", 0.6, 0.3, 0.85, 10)
 
 
 def shown(name, truth=None):
-    return Shown(f"/up/{name}", atlas.Picture(name, np.zeros((8, 8, 3), np.uint8)), truth)
+    return LabelledImage(f"/up/{name}", atlas.Image(name, np.zeros((8, 8, 3), np.uint8)), truth)
 
 
 def predictions(*probs, names=("a", "b", "c"), classes=CLASSES):
@@ -39,7 +39,7 @@ def words(html):
 
 
 def test_progress_is_told_to_screen_readers_with_its_time():
-    taught = Taught(
+    taught = RunProgress(
         "learn", index=3, of=40, share=0.3, seconds_left=7.2, losses=(1.0, 0.5), estimates=(ESTIMATE,)
     )
     html = run_cards.progress_html(taught)
@@ -108,7 +108,9 @@ def test_without_samples_the_visitor_is_told_how_to_get_some():
 
 @pytest.mark.parametrize("helped", [True, False, None])
 def test_the_verdict_is_the_engines_sentence(kept, helped):
-    html = run_cards.verdict_html(Kept(kept.recipe, "No clear difference.", helped=helped, stopped=True))
+    html = run_cards.verdict_html(
+        SavedResult(kept.recipe, "No clear difference.", helped=helped, stopped=True)
+    )
     assert "No clear difference." in words(html)
     assert text.STOPPED_NOTE in words(html)
 
@@ -116,14 +118,14 @@ def test_the_verdict_is_the_engines_sentence(kept, helped):
 @pytest.mark.parametrize(("low", "doubted"), [(0.84, True), (0.86, False)])
 def test_a_gain_whose_band_overlaps_with_zero_shots_is_told_with_doubt(kept, low, doubted):
     gain = atlas.Estimate(kept.recipe.method, 0.95, low, 1.0, 10)
-    result = Kept(kept.recipe, "Adapting helped.", helped=True, estimates=(ESTIMATE, gain))
+    result = SavedResult(kept.recipe, "Adapting helped.", helped=True, estimates=(ESTIMATE, gain))
     assert (text.OVERLAP_NOTE in words(run_cards.verdict_html(result))) == doubted
 
 
 def test_of_several_estimates_the_one_that_was_kept_is_marked(kept):
     own = atlas.Estimate(kept.recipe.method, 0.95, 0.86, 1.0, 10)
     html = run_cards.verdict_html(
-        Kept(kept.recipe, "Adapting helped.", helped=True, estimates=(ESTIMATE, own))
+        SavedResult(kept.recipe, "Adapting helped.", helped=True, estimates=(ESTIMATE, own))
     )
     before, after = html.split("<li>")[1:]
     assert text.KEPT_MARK in words(after.split("</li>")[0])
@@ -131,7 +133,9 @@ def test_of_several_estimates_the_one_that_was_kept_is_marked(kept):
 
 
 def test_a_method_that_was_asked_for_has_the_name_that_the_page_has_for_it(kept):
-    said = words(run_cards.verdict_html(Kept(kept.recipe, f"{kept.recipe.method} was asked for; fine.")))
+    said = words(
+        run_cards.verdict_html(SavedResult(kept.recipe, f"{kept.recipe.method} was asked for; fine."))
+    )
     assert f"“{text.METHOD_NAMES[kept.recipe.method]}” was asked for" in said
     assert kept.recipe.method not in said
 
@@ -142,7 +146,7 @@ def test_nothing_from_a_visitor_becomes_markup(kept):
     donor = Donor(EVIL, EVIL, EVIL, EVIL, 0.1, 0.9, 1.0, 1.0)
     parts = [
         compare_cards.compare_html(pair, [shown(EVIL, EVIL)]),
-        run_cards.verdict_html(Kept(kept.recipe, EVIL)),
+        run_cards.verdict_html(SavedResult(kept.recipe, EVIL)),
         inside_cards.donors_html([donor]),
         inside_cards.bank_html([donor], Grid(EVIL, (EVIL,), (EVIL,), ((0.5,),), about=EVIL)),
         inside_cards.code_html(EVIL, EVIL),
@@ -158,7 +162,7 @@ def test_class_names_cannot_break_out_of_the_lines_to_copy(kept):
     import dataclasses
 
     evil = dataclasses.replace(kept.recipe, classes=('"); import os; ("', "$(reboot)", "`x`"))
-    lines = Kept(evil, "", choices=kept.choices)
+    lines = SavedResult(evil, "", choices=kept.choices)
     assert "import os" not in python_lines(lines).replace("import atlas_engine", "")
     assert not set("$`;()") & set(command_lines(lines))
 

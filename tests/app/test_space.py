@@ -25,8 +25,8 @@ from app.examples import EXAMPLES
 from app.handlers.ask import answer_rows, ask
 from app.limits import LIMITS, ZERO_GPU
 from app.model import Opened
+from app.page import build
 from app.space import LEARNERS, gpu_seconds, through_gpu
-from app.ui import build
 from tests.serving import PATIENCE, ROOT
 
 

@@ -18,7 +18,7 @@ from app.handlers.teach import teach
 from app.limits import LIMITS
 from app.tabs.holding import hold
 from app.tabs.takeaway import take_panel
-from atlas_engine import fetching
+from atlas_engine import library
 from atlas_engine.cli.frame import main as atlas_command
 from tests.standins import ARCH, stand_in
 
@@ -56,7 +56,7 @@ def test_typed_and_run_in_python_both_make_the_recipe_of_the_page(engine, lesson
 
 def test_with_a_model_and_bank_of_ones_own_they_name_both_and_no_folder(lesson, desk, tmp_path_factory):
     offer = stand_in(tmp_path_factory.mktemp("hub"))
-    *_, ready = fetching.prepare(offer, cache=False)
+    *_, ready = library.prepare(offer, cache=False)
     *_, last = teach(ready.engine, lesson, QUICK)
     origin = origin_of(ready.engine, bundled="bundled")
     assert origin == Origin(f"{ARCH}@base.safetensors")
@@ -79,8 +79,8 @@ def test_with_real_clip_the_lines_build_its_bank_as_the_page_did(kept):
     code = python_lines(kept, origin=origin)
     assert "*_, ready = atlas.prepare('ViT-B-32/openai')" in code
     assert "with ready.engine as engine:" in code
-    assert origin.storage == fetching.STORAGE
-    assert origin.public in {offer.file.partition(".")[0] for offer in atlas.offers()}
+    assert origin.storage == library.READY_STORAGE
+    assert origin.public in {offer.file.partition(".")[0] for offer in atlas.available_models()}
 
 
 def test_of_a_run_that_was_stopped_the_lines_say_that_it_cannot_be_repeated(kept):

@@ -12,7 +12,7 @@ import pytest
 import atlas_engine as atlas
 from app import text
 from app.handlers.choices import METHODS, Choices, from_query, to_query
-from app.handlers.lesson import Lesson, Row
+from app.handlers.lesson import ClassRow, FewShotRequest
 from app.handlers.teach import teach
 from app.limits import LIMITS
 from app.state import Runs
@@ -62,7 +62,7 @@ def test_what_is_kept_holds_the_samples_both_answers_and_the_story(states, lesso
 
 
 def test_without_samples_there_is_no_comparison_but_a_verdict(small, lesson):
-    *_, last = teach(small, Lesson(lesson.rows), Choices(steps=2))
+    *_, last = teach(small, FewShotRequest(lesson.rows), Choices(steps=2))
     assert last.kept.comparison is None
     assert last.kept.sentence
 
@@ -123,14 +123,14 @@ def test_nobody_can_stop_what_has_no_session():
 
 @pytest.mark.parametrize("name", ["cat", "Cat"])
 def test_two_classes_of_one_name_are_refused(small, lesson, name):
-    rows = (Row("cat", lesson.rows[0].paths), Row(name, lesson.rows[1].paths))
+    rows = (ClassRow("cat", lesson.rows[0].paths), ClassRow(name, lesson.rows[1].paths))
     with pytest.raises(atlas.AtlasError, match="twice"):
-        list(teach(small, Lesson(rows)))
+        list(teach(small, FewShotRequest(rows)))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_on_the_page_is_known_to_the_engine(small, lesson, method):
-    *_, last = teach(small, Lesson(lesson.rows), Choices(method=method, steps=1))
+    *_, last = teach(small, FewShotRequest(lesson.rows), Choices(method=method, steps=1))
     assert last.kept.recipe.classes == lesson.classes
 
 

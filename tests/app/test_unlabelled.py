@@ -16,13 +16,13 @@ import atlas_engine as atlas
 from app import roll_text
 from app.examples import LESSONS, ROLLS
 from app.handlers.choices import OBJECTIVES, Choices, RollChoices, from_query, roll_from_query, to_query
-from app.handlers.lesson import Sample
+from app.handlers.lesson import SampleFile
 from app.handlers.takeaway import command_lines, python_lines
 from app.handlers.unlabelled import Roll, adapt_roll
 from app.limits import LIMITS
 from app.run_cards import verdict_html
 from app.state import Runs
-from atlas_engine.adapt import without_labels
+from atlas_engine.adapt import methods
 from tests.drawn import COLOURS
 
 NAMES = tuple(name.replace("_", " ") for name in COLOURS)
@@ -40,7 +40,7 @@ def folder(squares, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def roll(folder):
-    return Roll(tuple(Sample(str(path)) for path in sorted(folder.iterdir())), NAMES)
+    return Roll(tuple(SampleFile(str(path)) for path in sorted(folder.iterdir())), NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def states(small, roll):
 def sure(monkeypatch):
     """Let twelve be many, and a random model know something and grow sure."""
     for bound, value in {"LEAST": 8, "SURER": 1.0, "INFORMED_OF_SOME": -1.0}.items():
-        monkeypatch.setattr(f"atlas_engine.adapt.vitals.{bound}", value)
+        monkeypatch.setattr(f"atlas_engine.adapt.collapse.{bound}", value)
 
 
 def phases(states):
@@ -90,8 +90,8 @@ def test_a_session_holds_the_photos_as_small_as_the_model_sees_them(small, state
 
 @pytest.mark.usefixtures("sure")
 def test_automatic_learns_in_proportion_where_some_names_may_be_missing(small, roll, monkeypatch):
-    monkeypatch.setattr("atlas_engine.adapt.vitals.SPREAD_OF_ALL", 1.1)
-    monkeypatch.setattr("atlas_engine.adapt.vitals.SPREAD", 1.1)
+    monkeypatch.setattr("atlas_engine.adapt.collapse.SPREAD_OF_ALL", 1.1)
+    monkeypatch.setattr("atlas_engine.adapt.collapse.SPREAD", 1.1)
     seen = list(adapt_roll(small, roll))
     assert phases(seen) == ["read", "look", "learn", "done"]
     kept = seen[-1].kept
@@ -108,7 +108,7 @@ def test_a_roll_back_keeps_zero_shot_and_is_shown_with_its_reason(small, roll):
 
 
 def test_what_is_told_of_a_photos_class_is_counted_but_never_learned_from(small, roll, states):
-    told = tuple(Sample(photo.path, NAMES[place % 3]) for place, photo in enumerate(roll.photos))
+    told = tuple(SampleFile(photo.path, NAMES[place % 3]) for place, photo in enumerate(roll.photos))
     *_, last = adapt_roll(small, Roll(told, NAMES), LEARNED)
     assert last.kept.recipe == states[-1].kept.recipe
     assert set(last.kept.truth) == set(NAMES)
@@ -130,12 +130,12 @@ def test_a_run_that_is_stopped_keeps_the_best_so_far(small, roll):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_method_on_the_tab_has_a_name_and_is_known_to_the_engine(objective):
     assert roll_text.METHOD_NAMES[objective]
-    assert objective == without_labels.AUTO or objective in without_labels.METHODS
+    assert objective == methods.AUTO or objective in methods.UNLABELLED_METHODS
 
 
 def test_a_photo_that_cannot_be_read_is_left_out_and_none_at_all_is_refused(small, roll, tmp_path):
     (tmp_path / "words.jpg").write_text("only words")
-    bad = Sample(str(tmp_path / "words.jpg"))
+    bad = SampleFile(str(tmp_path / "words.jpg"))
     *_, last = adapt_roll(small, Roll((bad, *roll.photos[:3]), NAMES))
     assert len(last.kept.samples) == 3
     assert last.left_out[0].startswith("words.jpg:")

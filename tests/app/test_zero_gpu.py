@@ -15,18 +15,18 @@ import pytest
 from gradio.helpers import special_args
 from starlette.requests import Request
 
-from app.border import DEVICE
 from app.engines import Engines
+from app.events import DEVICE
 from app.examples import LESSONS
 from app.handlers.takeaway import save_recipe
 from app.limits import LIMITS
 from app.model import Opened
+from app.page import build
+from app.prepared_examples import load_forgotten, load_worked
 from app.space import through_gpu
-from app.state import Kept
+from app.state import SavedResult
 from app.tabs.holding import EXAMPLE, OWN
 from app.text import BROKEN
-from app.ui import build
-from app.worked import load_forgotten, load_worked
 
 VISITOR = "a-visitors-session"
 FRAMES = 3  # of a run; what it gives at its end is pickled in test_space
@@ -136,5 +136,5 @@ def test_a_worked_example_comes_back_from_the_fork_as_what_was_asked_for(page, a
         arguments, *_ = special_args(
             event.fn, [None, EXAMPLE], asking, gr.EventData(None, {"example": str(place)})
         )
-        (kept,) = [value for value in event.fn(*arguments) if isinstance(value, Kept)]
+        (kept,) = [value for value in event.fn(*arguments) if isinstance(value, SavedResult)]
         assert kept.recipe.classes == tuple(row.name for row in example.lesson.rows)

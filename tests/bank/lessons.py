@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from atlas_engine.bank.tensorfile import write_tensors
-from atlas_engine.bank.train import Examples, Lesson, Tuned, TuneSettings, tune
+from atlas_engine.bank.tensor_file import write_tensors
+from atlas_engine.bank.train import FineTuned, FineTuneSettings, LabelledPixels, TrainingTask, fine_tune
 
 SIDE, CLASSES = 16, 4
-QUICK = TuneSettings(steps=12, batch=8, lr=1e-2, warm_up=2, measure_every=4, save_every=3, rank=4)
+QUICK = FineTuneSettings(steps=12, batch=8, lr=1e-2, warm_up=2, measure_every=4, save_every=3, rank=4)
 
 
 @functools.cache
@@ -42,14 +42,14 @@ def conv_tower() -> nn.Module:
     return tower.eval()
 
 
-def examples(count: int, *, seed: int, side: int = SIDE) -> Examples:
+def examples(count: int, *, seed: int, side: int = SIDE) -> LabelledPixels:
     """Noisy squares of four colours that differ little."""
     draw = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % CLASSES
     colours = 128 + 80 * torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [-1, -1, -1]])
     noise = 30 * torch.randn(count, 3, side, side, generator=draw)
     pixels = colours[labels].view(-1, 3, 1, 1) + noise
-    return Examples(pixels.clamp(0, 255).to(torch.uint8), labels)
+    return LabelledPixels(pixels.clamp(0, 255).to(torch.uint8), labels)
 
 
 def view(pixels: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -60,9 +60,9 @@ def view(pixels: Tensor, generator: torch.Generator | None) -> Tensor:
     return images + 0.2 * torch.randn(len(images), 1, 1, 1, generator=generator)
 
 
-def lesson(*, side: int = SIDE, train: int = 40, val: int = 12) -> Lesson:
+def lesson(*, side: int = SIDE, train: int = 40, val: int = 12) -> TrainingTask:
     head = torch.randn(CLASSES, 16, generator=torch.Generator().manual_seed(7))
-    return Lesson(
+    return TrainingTask(
         head=nn.functional.normalize(head, dim=-1),
         logit_scale=10.0,
         train=examples(train, seed=1, side=side),
@@ -71,7 +71,7 @@ def lesson(*, side: int = SIDE, train: int = 40, val: int = 12) -> Lesson:
     )
 
 
-def finish(steps) -> Tuned:
+def finish(steps) -> FineTuned:
     while True:
         try:
             next(steps)
@@ -96,5 +96,5 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     if len(sys.argv) > 2:
         _stand_still(int(sys.argv[2]))
-    made = finish(tune(conv_tower(), lesson(), settings=QUICK, state=folder / "state"))
+    made = finish(fine_tune(conv_tower(), lesson(), settings=QUICK, state=folder / "state"))
     write_tensors(folder / "vector", made.difference, manifest={}, format_name="test")

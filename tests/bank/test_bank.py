@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from atlas_engine.bank import TaskVectorBank
-from atlas_engine.bank.budget import plan
+from atlas_engine.bank.budget import plan_memory
 from atlas_engine.bank.storage import STORAGES, storage_named, vector_nbytes
 from atlas_engine.errors import BankError
 
@@ -100,4 +100,4 @@ def test_a_budget_below_one_vector_is_refused(bank):
 def test_a_plan_never_widens(bank):
     wide = {"tasks": bank.tasks, "infos": bank.infos, "budget_nbytes": 2**40}
     for storage in STORAGES:
-        assert plan(bank.blocks, storage=storage, **wide).storage == storage
+        assert plan_memory(bank.blocks, storage=storage, **wide).storage == storage

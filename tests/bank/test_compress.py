@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from atlas_engine.bank import half
-from atlas_engine.bank.compress import compress, fidelity
+from atlas_engine.bank.edit import compress, fidelity
 from atlas_engine.bank.packed import LowRankPanel, quantised, truncated
 from atlas_engine.bank.panels import DensePanel, normalised_half
 from atlas_engine.bank.storage import SMALL

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from atlas_engine.bank import TaskVector, TaskVectorBank, block_table
-from atlas_engine.bank.deposit import deposit, require_place, with_vector
-from atlas_engine.bank.store import load_bank, save_bank
+from atlas_engine.bank.bank_file import load_bank, save_bank
+from atlas_engine.bank.edit import add_vector_to_file, check_bank_target, with_vector
 from atlas_engine.errors import BankError
 
 
@@ -35,7 +35,7 @@ def test_a_bank_grows_and_its_vectors_keep_their_bits(tmp_path, bank, newer, sto
     path = tmp_path / "bank.safetensors"
     stored = bank.stored_as(storage)
     save_bank(stored, path)
-    deposit(newer, path)
+    add_vector_to_file(newer, path)
     grown = load_bank(path)
     assert grown.tasks == (*bank.tasks, "dots")
     assert grown.storage == storage
@@ -54,7 +54,7 @@ def test_a_vector_takes_the_place_of_the_one_of_its_name(bank, newer):
 
 
 def test_a_new_file_is_made_in_the_storage_asked_for(tmp_path, newer):
-    deposit(newer, tmp_path / "new.safetensors", storage="bfloat16")
+    add_vector_to_file(newer, tmp_path / "new.safetensors", storage="bfloat16")
     assert load_bank(tmp_path / "new.safetensors").storage == "bfloat16"
     assert [path.name for path in tmp_path.iterdir()] == ["new.safetensors"]
 
@@ -64,11 +64,11 @@ def test_a_vector_of_another_base_is_refused_before_and_after_the_work(tmp_path,
     save_bank(bank, path)
     before = path.read_bytes()
     table = block_table(theta0.items())
-    require_place(path, base=bank.base, blocks=table)
+    check_bank_target(path, base=bank.base, blocks=table)
     with pytest.raises(BankError, match=r"bank\.safetensors holds vectors of another base model"):
-        require_place(path, base="0" * 64, blocks=table)
+        check_bank_target(path, base="0" * 64, blocks=table)
     with pytest.raises(BankError, match="different base"):
-        deposit(replace(newer, base="0" * 64), path)
+        add_vector_to_file(replace(newer, base="0" * 64), path)
     assert path.read_bytes() == before
 
 
@@ -76,8 +76,8 @@ def test_a_place_that_cannot_be_is_refused(tmp_path, theta0):
     table = block_table(theta0.items())
     for path in (tmp_path, tmp_path / "nowhere" / "bank.safetensors"):
         with pytest.raises(BankError, match="Give a file name in a folder that exists"):
-            require_place(path, base="", blocks=table)
-    require_place(tmp_path / "new.safetensors", base="", blocks=table)
+            check_bank_target(path, base="", blocks=table)
+    check_bank_target(tmp_path / "new.safetensors", base="", blocks=table)
 
 
 def test_a_full_disk_leaves_the_old_bank(tmp_path, bank, newer):
@@ -89,7 +89,7 @@ def test_a_full_disk_leaves_the_old_bank(tmp_path, bank, newer):
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), hard))  # as on a full disk, half-way
     try:
         with pytest.raises(BankError, match="What was there before is unharmed"):
-            deposit(newer, path)
+            add_vector_to_file(newer, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before

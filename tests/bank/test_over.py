@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from atlas_engine.clip.stages import late_part
+from atlas_engine.clip.tower_split import split_tower
 from atlas_engine.compose.coefficients import Coefficients, Layout
+from atlas_engine.compose.compose import Composer
 from atlas_engine.compose.encoder import ComposedEncoder
-from atlas_engine.compose.kernel import Composer
 from atlas_engine.errors import BankError
 from tests.bank.tuned import TASKS, drawn
 
@@ -20,7 +20,7 @@ LATE = 0.4  # of the tower: its second layer and what follows, large blocks and 
 
 @pytest.fixture(scope="module")
 def late(clip):
-    part = late_part(clip.visual, share=LATE)
+    part = split_tower(clip.visual, share=LATE)
     assert part.cut.name == "transformer.resblocks.1"
     return part
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atlas_engine.bank.select import at_random, by_features, by_gradient, gradient_scores, mixed_by_gradient
-from atlas_engine.bank.store import BankFile, save_bank
+from atlas_engine.bank.bank_file import BankFile, save_bank
+from atlas_engine.bank.select import (
+    gradient_scores,
+    mix_by_gradient,
+    select_by_features,
+    select_by_gradient,
+    select_random,
+)
 from atlas_engine.errors import BankError
 
 
@@ -26,18 +32,18 @@ def test_scores_are_the_absolute_inner_products(bank, grads):
 
 def test_a_file_gives_the_same_answers_as_the_resident_bank(file, bank, grads):
     assert torch.equal(gradient_scores(file, grads), gradient_scores(bank, grads))
-    assert by_gradient(file, grads, budget=2) == by_gradient(bank, grads, budget=2)
-    one, other = (mixed_by_gradient(source, grads, budget=2) for source in (file, bank))
+    assert select_by_gradient(file, grads, budget=2) == select_by_gradient(bank, grads, budget=2)
+    one, other = (mix_by_gradient(source, grads, budget=2) for source in (file, bank))
     assert one.origin == other.origin
     assert all(torch.equal(one.bank.vectors_of(b), other.bank.vectors_of(b)) for b in bank.blocks)
 
 
 def test_the_vector_trained_on_the_same_pattern_is_found_by_gradient(bank, grads):
-    assert by_gradient(bank, grads, budget=1) == ("stripes",)
+    assert select_by_gradient(bank, grads, budget=1) == ("stripes",)
 
 
 def test_each_block_of_a_mixed_vector_comes_from_the_task_that_scores_best_there(bank, grads):
-    mixture = mixed_by_gradient(bank, grads, budget=2)
+    mixture = mix_by_gradient(bank, grads, budget=2)
     scores = gradient_scores(bank, grads)
     assert mixture.bank.tasks == ("mix-1", "mix-2")
     assert len(mixture.origin) == 2
@@ -48,7 +54,7 @@ def test_each_block_of_a_mixed_vector_comes_from_the_task_that_scores_best_there
 
 
 def test_the_whole_budget_keeps_every_number(bank, grads):
-    mixture = mixed_by_gradient(bank, grads, budget=3)
+    mixture = mix_by_gradient(bank, grads, budget=3)
     assert mixture.bank.nbytes == bank.nbytes
     assert {tuple(sorted(column)) for column in zip(*mixture.origin, strict=True)} == {
         tuple(sorted(bank.tasks))
@@ -62,20 +68,20 @@ def test_a_selected_bank_is_a_source_too(bank, grads):
 
 def test_features_find_the_nearest_data_set(file):
     feature = torch.tensor([0.2, 0.1, 0.9, 0.1])
-    assert by_features(file, feature, budget=3) == ("checks", "stripes", "disks")
+    assert select_by_features(file, feature, budget=3) == ("checks", "stripes", "disks")
     with pytest.raises(BankError, match="5 numbers"):
-        by_features(file, torch.ones(5), budget=1)
+        select_by_features(file, torch.ones(5), budget=1)
 
 
 def test_features_need_centroids(bank, grads):
-    mixed = mixed_by_gradient(bank, grads, budget=2).bank
+    mixed = mix_by_gradient(bank, grads, budget=2).bank
     with pytest.raises(BankError, match=r"no feature centroid is stored for mix-1, mix-2"):
-        by_features(mixed, torch.ones(4), budget=1)
+        select_by_features(mixed, torch.ones(4), budget=1)
 
 
 def test_a_random_choice_is_that_of_its_seed(bank):
-    draws = {at_random(bank, budget=2, seed=seed) for seed in range(20)}
-    assert at_random(bank, budget=2, seed=3) == at_random(bank, budget=2, seed=3)
+    draws = {select_random(bank, budget=2, seed=seed) for seed in range(20)}
+    assert select_random(bank, budget=2, seed=3) == select_random(bank, budget=2, seed=3)
     assert len(draws) == 6  # every ordered pair of three turns up
     assert all(len(set(draw)) == 2 for draw in draws)
 
@@ -83,7 +89,7 @@ def test_a_random_choice_is_that_of_its_seed(bank):
 @pytest.mark.parametrize("budget", [0, 4])
 def test_a_budget_out_of_range_is_refused(bank, budget):
     with pytest.raises(BankError, match=f"budget={budget} is out of range"):
-        at_random(bank, budget=budget, seed=0)
+        select_random(bank, budget=budget, seed=0)
 
 
 def test_a_missing_gradient_is_named(bank, grads):

@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from atlas_engine.bank.resume import remove_state
-from atlas_engine.bank.tensorfile import TensorFile
-from atlas_engine.bank.train import tune
+from atlas_engine.bank.tensor_file import TensorFile
+from atlas_engine.bank.train import fine_tune
 from atlas_engine.errors import BankError
 from tests.bank.lessons import QUICK, conv_tower, finish, lesson
 from tests.drawn import ROOT
 
 
 def run(settings=QUICK, *, state=None, taught=None, visual=None):
-    return tune(visual or conv_tower(), taught or lesson(), settings=settings, state=state)
+    return fine_tune(visual or conv_tower(), taught or lesson(), settings=settings, state=state)
 
 
 def same(one, other):

@@ -12,7 +12,7 @@ import atlas_engine as atlas
 from app import forget_text, model_text, text
 from app.examples import FOLDER, LESSONS
 from app.limits import LIMITS
-from app.worked import RECIPE
+from app.prepared_examples import RECIPE
 from tests.app.test_bad_input import ELF, HEIC, SVG, gif, vast_png
 from tests.browser.steps import (
     NAME,

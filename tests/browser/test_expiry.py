@@ -6,7 +6,7 @@ import pytest
 
 from app import text
 from app.model import open_engine
-from app.ui import build, launch
+from app.page import build, launch
 from tests.browser.steps import adapt, panel, start_own
 
 pytestmark = [

@@ -8,8 +8,8 @@ import atlas_engine as atlas
 from app import model_text, text
 from app.engines import Engines
 from app.model import open_engine
-from app.ui import build, launch
-from atlas_engine import fetching
+from app.page import build, launch
+from atlas_engine import library
 from tests.browser.steps import ask_about, panel, wait_for_answers
 from tests.standins import TASKS, stand_in
 
@@ -29,7 +29,7 @@ def address(tmp_path_factory):
     def prepare(name):
         if name != NAME:
             raise atlas.AtlasError(f"'{name}' is not at this hub. Take another.")
-        return fetching.prepare(offer, cache=False)
+        return library.prepare(offer, cache=False)
 
     opened = open_engine()
     with opened.engine:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atlas_engine.atlas import Atlas
 from atlas_engine.cli import main
+from atlas_engine.engine import Atlas
 from tests.engines import tiny_engine
 
 
@@ -13,7 +13,7 @@ from tests.engines import tiny_engine
 def tiny_atlas(monkeypatch, capsys):
     """Run `atlas …`: its exit code, what it told and what it said. Every model it opens is the small one."""
     monkeypatch.setattr(
-        "atlas_engine.atlas.open", lambda _model, *, bank: Atlas(tiny_engine().backbone, bank_path=bank)
+        "atlas_engine.engine.open", lambda _model, *, bank: Atlas(tiny_engine().backbone, bank_path=bank)
     )
 
     def run(*words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from atlas_engine.bank.store import save_bank
+from atlas_engine.bank.bank_file import save_bank
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 from tests.tiny import tiny_bank

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from atlas_engine.bank.store import load_bank, save_bank
+from atlas_engine.bank.bank_file import load_bank, save_bank
 from atlas_engine.cli import main
 from atlas_engine.cli.command import Group, Row
 from tests.drawn import write_pictures
@@ -27,7 +27,7 @@ def photos(tmp_path_factory):
 @pytest.fixture
 def small(monkeypatch):
     """Every model that is opened is the small one."""
-    monkeypatch.setattr("atlas_engine.atlas.open", lambda _model: tiny_engine())
+    monkeypatch.setattr("atlas_engine.engine.open", lambda _model: tiny_engine())
 
 
 def train(*words):

@@ -10,9 +10,9 @@ import torch
 from safetensors import safe_open
 from torch.nn import functional as F
 
-from atlas_engine.atlas import open as open_atlas
 from atlas_engine.clip import bundled
-from atlas_engine.clip.concept import READ, READ_LENGTH
+from atlas_engine.clip.bundled import READ, READ_LENGTH
+from atlas_engine.engine import open as open_atlas
 from atlas_engine.errors import ModelError
 
 

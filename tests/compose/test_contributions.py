@@ -10,8 +10,8 @@ import torch
 
 from atlas_engine.bank import TaskVectorBank
 from atlas_engine.compose.coefficients import Coefficients, Layout
+from atlas_engine.compose.compose import Composer
 from atlas_engine.compose.contributions import contributions
-from atlas_engine.compose.kernel import Composer
 from atlas_engine.errors import BankError, ConfigError
 from tests.tiny import tiny_bank, tiny_clip, tiny_vectors
 

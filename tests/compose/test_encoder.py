@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy, normalize
 
 from atlas_engine import runtime
 from atlas_engine.bank import TaskVectorBank
+from atlas_engine.compose.compose import Composer
 from atlas_engine.compose.encoder import ComposedEncoder, cosine_logits, materialise
-from atlas_engine.compose.kernel import Composer
 from atlas_engine.errors import BankError, ConfigError
 from tests.tiny import (
     TOWERS,

@@ -7,9 +7,9 @@ import torch
 
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.vector import TaskVector
-from atlas_engine.compose.similarity import similarities
-from atlas_engine.views.figures import as_text
-from atlas_engine.views.similarity import similarity_grid
+from atlas_engine.compose.contributions import similarities
+from atlas_engine.views.coefficients import similarity_grid
+from atlas_engine.views.heatmap import as_text
 
 BASE = {"stem.weight": torch.zeros(2, 2), "head.bias": torch.zeros(2)}
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from atlas_engine.data import read_flat, read_folder, read_items, read_zip
-from atlas_engine.data.folders import natural_key, pretty_name
+from atlas_engine.data import read_folder, read_images_in, read_labelled_files, read_zip
+from atlas_engine.data.folders import display_name, natural_key
 from atlas_engine.errors import ConfigError, ImageError, SupportError
 
 PETS = ("cat/10.png", "cat/2.png", "guinea_pig/1.png", "guinea_pig/2.PNG")
@@ -197,26 +197,26 @@ def test_a_photo_roll_takes_all_pictures_however_deep(pets, tmp_path):
         "guinea_pig/2.PNG",
         "top.png",
     ]
-    roll = read_flat(pets)
+    roll = read_images_in(pets)
     assert [photo.name for photo in roll.items] == expected
     assert {entry.name for entry in roll.ignored} == {"readme.md", ".hidden"}
-    assert [photo.name for photo in read_flat(zip_folder(pets)).items] == expected
+    assert [photo.name for photo in read_images_in(zip_folder(pets)).items] == expected
     (tmp_path / "none").mkdir()
     with pytest.raises(SupportError, match=r"^none: has no JPEG, PNG or WEBP pictures"):
-        read_flat(tmp_path / "none")
+        read_images_in(tmp_path / "none")
 
 
 def test_items_are_read_beside_their_labels_and_bad_ones_are_named(pets):
     (pets / "cat" / "3.png").write_bytes(b"nonsense")
     items = read_folder(pets).items
-    read, errors = read_items(items, on_error="skip")
+    read, errors = read_labelled_files(items, on_error="skip")
     assert [(item.label, picture.name) for item, picture in read] == [
         (item.label, item.name) for item in items if item.name != "cat/3.png"
     ]
     assert np.array_equal(read[0][1].pixels, np.ones((16, 16, 3)))  # cat/2.png was drawn second, in shade 1
     assert [str(error).split(":")[0] for error in errors] == ["cat/3.png"]
     with pytest.raises(ImageError, match=r"^cat/3\.png: "):
-        read_items(items)
+        read_labelled_files(items)
 
 
 def test_names_sort_as_people_count():
@@ -225,5 +225,5 @@ def test_names_sort_as_people_count():
 
 
 def test_pretty_names_join_both_ways_of_writing_an_accent():
-    assert pretty_name("cafe\u0301_noir") == pretty_name("caf\u00e9 noir") == "caf\u00e9 noir"
-    assert pretty_name("t-shirt") == "t-shirt"
+    assert display_name("cafe\u0301_noir") == display_name("caf\u00e9 noir") == "caf\u00e9 noir"
+    assert display_name("t-shirt") == "t-shirt"

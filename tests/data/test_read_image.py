@@ -8,9 +8,9 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image as PILImage
 
-from atlas_engine.data import ImageLimits, Picture, read_image, read_images
+from atlas_engine.data import Image, ImageLimits, read_image, read_images
 from atlas_engine.errors import ConfigError, ImageError
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
@@ -25,7 +25,7 @@ def drawn(width=40, height=24):
 
 def encoded(image, kind="PNG", **options):
     if isinstance(image, np.ndarray):
-        image = Image.fromarray(image)
+        image = PILImage.fromarray(image)
     stream = io.BytesIO()
     image.save(stream, kind, **options)
     return stream.getvalue()
@@ -59,11 +59,11 @@ def test_a_path_bytes_a_pil_image_and_an_array_give_the_same_picture(tmp_path):
             str(path),
             path.read_bytes(),
             bytearray(path.read_bytes()),
-            Image.open(path),
+            PILImage.open(path),
             drawn(),
         )
     ]
-    assert set(pictures) == {Picture("the same", drawn())}
+    assert set(pictures) == {Image("the same", drawn())}
     assert [picture.name for picture in pictures] == ["ramp.png", "ramp.png"] + ["image"] * 4
 
 
@@ -75,14 +75,14 @@ def test_a_picture_is_given_back_as_it_is():
 FILES = {
     "jpeg": encoded(drawn(900, 700), "JPEG"),
     "progressive": encoded(drawn(), "JPEG", progressive=True),
-    "grey jpeg": encoded(Image.fromarray(drawn()).convert("L"), "JPEG"),
-    "cmyk jpeg": encoded(Image.fromarray(drawn()).convert("CMYK"), "JPEG"),
+    "grey jpeg": encoded(PILImage.fromarray(drawn()).convert("L"), "JPEG"),
+    "cmyk jpeg": encoded(PILImage.fromarray(drawn()).convert("CMYK"), "JPEG"),
     "webp": encoded(drawn(600, 500), "WEBP"),
     "lossless webp": encoded(drawn(), "WEBP", lossless=True),
-    "palette": encoded(Image.fromarray(drawn()).quantize(16)),
-    "bilevel": encoded(Image.fromarray(drawn()).convert("1")),
-    "rgba": encoded(Image.fromarray(drawn(700, 500)).convert("RGBA")),
-    "deep grey": encoded(Image.fromarray(drawn()[:, :, 0].astype(np.uint16) * 257)),
+    "palette": encoded(PILImage.fromarray(drawn()).quantize(16)),
+    "bilevel": encoded(PILImage.fromarray(drawn()).convert("1")),
+    "rgba": encoded(PILImage.fromarray(drawn(700, 500)).convert("RGBA")),
+    "deep grey": encoded(PILImage.fromarray(drawn()[:, :, 0].astype(np.uint16) * 257)),
 }
 
 
@@ -101,7 +101,7 @@ def test_large_pictures_are_shrunk_to_the_short_side_we_keep(width, height, kind
     picture = read_image(encoded(drawn(width, height), kind))
     assert min(picture.width, picture.height) == 448
     assert picture.width / picture.height == pytest.approx(width / height, rel=0.002)  # one pixel of rounding
-    shrunk = Image.fromarray(drawn(width, height)).resize((picture.width, picture.height))
+    shrunk = PILImage.fromarray(drawn(width, height)).resize((picture.width, picture.height))
     off = np.abs(picture.pixels.astype(int) - np.asarray(shrunk).astype(int))
     assert off.mean() < 2  # JPEG loss and another kernel; a wrong crop or channel order gives tens
 
@@ -124,7 +124,7 @@ UNDO = {
 
 @pytest.mark.parametrize("orientation", UNDO)
 def test_every_exif_orientation_is_turned_upright(orientation):
-    exif = Image.Exif()
+    exif = PILImage.Exif()
     exif[0x0112] = orientation
     stored = np.ascontiguousarray(UNDO[orientation](drawn()))
     assert np.array_equal(read_image(encoded(stored, exif=exif)).pixels, drawn())
@@ -136,7 +136,7 @@ def test_a_broken_exif_block_does_not_spoil_the_picture():
 
 
 def palette(transparency):
-    image = Image.new("P", (16, 16), 1)
+    image = PILImage.new("P", (16, 16), 1)
     image.putpalette([9, 9, 9, 0, 0, 0])
     return encoded(image, transparency=transparency)
 
@@ -144,17 +144,17 @@ def palette(transparency):
 WHITE = (255, 255, 255)
 A_FIFTH_OF_BLACK = (204, 204, 204)  # 255 · (1 − 51 / 255)
 TRANSPARENT = {
-    "rgba, clear": (encoded(Image.new("RGBA", (16, 16), (9, 9, 9, 0))), WHITE),
-    "rgba": (encoded(Image.new("RGBA", (16, 16), (0, 0, 0, 51))), A_FIFTH_OF_BLACK),
-    "grey and alpha": (encoded(Image.new("LA", (16, 16), (0, 51))), A_FIFTH_OF_BLACK),
-    "webp": (encoded(Image.new("RGBA", (16, 16), (0, 0, 0, 51)), "WEBP", lossless=True), A_FIFTH_OF_BLACK),
-    "large": (encoded(Image.new("RGBA", (600, 600), (0, 0, 0, 51))), A_FIFTH_OF_BLACK),
+    "rgba, clear": (encoded(PILImage.new("RGBA", (16, 16), (9, 9, 9, 0))), WHITE),
+    "rgba": (encoded(PILImage.new("RGBA", (16, 16), (0, 0, 0, 51))), A_FIFTH_OF_BLACK),
+    "grey and alpha": (encoded(PILImage.new("LA", (16, 16), (0, 51))), A_FIFTH_OF_BLACK),
+    "webp": (encoded(PILImage.new("RGBA", (16, 16), (0, 0, 0, 51)), "WEBP", lossless=True), A_FIFTH_OF_BLACK),
+    "large": (encoded(PILImage.new("RGBA", (600, 600), (0, 0, 0, 51))), A_FIFTH_OF_BLACK),
     "palette, one entry": (palette(1), WHITE),
     "palette, other entry": (palette(0), (0, 0, 0)),
     "palette, alpha": (palette(bytes([255, 51])), A_FIFTH_OF_BLACK),
-    "grey key": (encoded(Image.new("L", (16, 16), 7), transparency=7), WHITE),
-    "colour key": (encoded(Image.new("RGB", (16, 16), RED), transparency=RED), WHITE),
-    "other colour key": (encoded(Image.new("RGB", (16, 16), RED), transparency=BLUE), RED),
+    "grey key": (encoded(PILImage.new("L", (16, 16), 7), transparency=7), WHITE),
+    "colour key": (encoded(PILImage.new("RGB", (16, 16), RED), transparency=RED), WHITE),
+    "other colour key": (encoded(PILImage.new("RGB", (16, 16), RED), transparency=BLUE), RED),
     "2-bit key": (png(2, 0, b"\x55" * 4, transparent=b"\0\1"), WHITE),
     "16-bit grey key": (png(16, 0, b"\x12\x34" * 16, transparent=b"\x12\x34"), WHITE),
     "16-bit colour key": (
@@ -186,14 +186,16 @@ def test_sixteen_bits_are_scaled_and_not_clipped(kind):
 
 
 def test_a_cmyk_photo_comes_out_in_its_colours():
-    red, green, blue = only_colour(read_image(encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG")))
+    red, green, blue = only_colour(
+        read_image(encoded(PILImage.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG"))
+    )
     assert red > 240
     assert max(green, blue) < 15
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "MPO"])
 def test_only_the_first_frame_counts(kind):
-    frames = [Image.new("RGB", (16, 16), colour) for colour in (RED, BLUE)]
+    frames = [PILImage.new("RGB", (16, 16), colour) for colour in (RED, BLUE)]
     lossless = {"lossless": True} if kind == "WEBP" else {}
     red, _, blue = only_colour(
         read_image(encoded(frames[0], kind, save_all=True, append_images=frames[1:], **lossless))
@@ -247,10 +249,10 @@ def test_what_is_no_picture_array_is_refused_by_name(array, words):
 
 
 def test_a_pil_image_of_a_deep_mode_is_scaled():
-    deep = Image.fromarray(np.full((16, 16), 0x9C40, np.int32))
+    deep = PILImage.fromarray(np.full((16, 16), 0x9C40, np.int32))
     assert only_colour(read_image(deep)) == (0x9C,) * 3
     with pytest.raises(ImageError, match=r"^image: has values from 70000"):
-        read_image(Image.fromarray(np.full((16, 16), 70000, np.int32)))
+        read_image(PILImage.fromarray(np.full((16, 16), 70000, np.int32)))
 
 
 def test_read_images_skips_or_raises_as_told(tmp_path):

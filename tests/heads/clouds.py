@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import normalize
 
-from atlas_engine.heads.base import Evidence
+from atlas_engine.heads.base import LabelledFeatures
 
 SCALE = 20.0
 
@@ -30,7 +30,7 @@ def evidence(counts=(4, 4, 4, 4, 4), **kind):
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     features, labels = draw(labels)
     tests = draw(torch.arange(len(counts)).repeat_interleave(40))
-    return Evidence(features, labels, text, logit_scale=SCALE), tests
+    return LabelledFeatures(features, labels, text, logit_scale=SCALE), tests
 
 
 def accuracy(head, tests):

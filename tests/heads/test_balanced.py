@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import normalize
 
 from atlas_engine.entropies import entropies, marginal_entropy
-from atlas_engine.heads.balanced import STRENGTH, balanced
 from atlas_engine.heads.probe import Probe
+from atlas_engine.heads.unlabelled import STRENGTH, fit_balanced_head
 from atlas_engine.runtime import generator
 
 SCALE = 20.0
@@ -31,13 +31,13 @@ def test_clouds_that_names_cannot_tell_apart_are_told_apart():
     for seed in range(3):
         features, start, labels = clouds(40, seed=seed)
         before = right(start, features, labels)
-        after = right(balanced(features, start, logit_scale=SCALE), features, labels)
+        after = right(fit_balanced_head(features, start, logit_scale=SCALE), features, labels)
         assert after > max(before, 0.9)
 
 
 def test_what_is_found_is_no_worse_than_the_start_by_its_own_measure():
     features, start, _ = clouds(40)
-    head = balanced(features, start, logit_scale=SCALE)
+    head = fit_balanced_head(features, start, logit_scale=SCALE)
 
     def loss(probe):
         logits = probe.logits(features)
@@ -53,11 +53,11 @@ def test_what_is_found_is_no_worse_than_the_start_by_its_own_measure():
 
 def test_no_pictures_change_nothing_and_the_same_pictures_give_the_same_head():
     features, start, _ = clouds(20)
-    assert balanced(features[:0], start, logit_scale=SCALE) is start
-    one, other = (balanced(features, start, logit_scale=SCALE) for _ in range(2))
+    assert fit_balanced_head(features[:0], start, logit_scale=SCALE) is start
+    one, other = (fit_balanced_head(features, start, logit_scale=SCALE) for _ in range(2))
     assert torch.equal(one.weight, other.weight)
     with torch.inference_mode():
-        assert torch.equal(balanced(features.clone(), start, logit_scale=SCALE).weight, one.weight)
+        assert torch.equal(fit_balanced_head(features.clone(), start, logit_scale=SCALE).weight, one.weight)
 
 
 def test_classes_are_used_in_the_proportions_given():
@@ -65,7 +65,10 @@ def test_classes_are_used_in_the_proportions_given():
     some = features[labels < 2]  # of four classes the first two are there
     there = torch.tensor([0.49, 0.49, 0.01, 0.01])
     alike, counted = (
-        balanced(some, start, logit_scale=SCALE, proportions=given).logits(some).argmax(dim=1).unique()
+        fit_balanced_head(some, start, logit_scale=SCALE, proportions=given)
+        .logits(some)
+        .argmax(dim=1)
+        .unique()
         for given in (None, there)
     )
     assert len(alike) > 2
@@ -75,7 +78,7 @@ def test_classes_are_used_in_the_proportions_given():
 def test_equal_proportions_are_what_is_taken_where_none_are_given():
     features, start, _ = clouds(20)
     one, other = (
-        balanced(features, start, logit_scale=SCALE, proportions=given)
+        fit_balanced_head(features, start, logit_scale=SCALE, proportions=given)
         for given in (None, torch.full((4,), 0.25))
     )
     assert torch.equal(one.weight, other.weight)

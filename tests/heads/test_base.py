@@ -10,7 +10,7 @@ from atlas_engine.bank import block_table
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.encoder import cosine_logits
 from atlas_engine.errors import ConfigError, RecipeError, SupportError
-from atlas_engine.heads.base import UNUSED, Evidence, ZeroShot, balanced, one_hot
+from atlas_engine.heads.base import UNUSED, LabelledFeatures, ZeroShot, class_balanced_weights, one_hot
 from atlas_engine.heads.registry import HEADS, find_head
 from atlas_engine.recipe import Recipe
 from tests.heads.clouds import SCALE, accuracy, evidence
@@ -18,7 +18,7 @@ from tests.heads.clouds import SCALE, accuracy, evidence
 
 def test_every_class_weighs_the_same_however_many_images_it_has():
     labels = torch.tensor([0, 0, 0, 1, UNUSED, 3])
-    weights = balanced(one_hot(labels, 4))
+    weights = class_balanced_weights(one_hot(labels, 4))
     assert weights.tolist() == pytest.approx([1 / 9, 1 / 9, 1 / 9, 1 / 3, 0.0, 1 / 3])
 
 
@@ -35,7 +35,7 @@ def test_evidence_made_in_inference_mode_can_be_learned_from():
     found, _ = evidence((2, 2))
     with torch.inference_mode():
         features, text = found.features * 1.0, found.text * 1.0
-    again = Evidence(features, found.labels, text, logit_scale=SCALE)
+    again = LabelledFeatures(features, found.labels, text, logit_scale=SCALE)
     assert not again.features.is_inference()
     assert not again.text.is_inference()
 
@@ -56,7 +56,7 @@ def test_evidence_that_cannot_be_used_says_why(change, sentence):
     found, _ = evidence((2, 2))
     parts = {"features": found.features, "labels": found.labels, "text": found.text} | change
     with pytest.raises(SupportError, match=sentence):
-        Evidence(**parts, logit_scale=SCALE)
+        LabelledFeatures(**parts, logit_scale=SCALE)
 
 
 def test_no_head_is_zero_shot_to_the_bit():
@@ -150,9 +150,11 @@ def test_a_head_is_made_the_same_by_a_caller_without_gradients(row):
 
 def test_images_given_twice_leave_every_number_finite(row):
     found, (features, labels) = evidence((2, 2))
-    twice = Evidence(found.features.repeat(3, 1), found.labels.repeat(3), found.text, logit_scale=SCALE)
+    twice = LabelledFeatures(
+        found.features.repeat(3, 1), found.labels.repeat(3), found.text, logit_scale=SCALE
+    )
     assert torch.isfinite(row.alone(twice).logits(features)).all()
-    both = Evidence(
+    both = LabelledFeatures(
         found.features[:1].repeat(2, 1), torch.tensor([0, 1]), found.text, logit_scale=SCALE
     )  # one picture under two labels
     assert torch.isfinite(cross_entropy(row.alone(both).logits(features), labels))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from atlas_engine.heads.base import Evidence
+from atlas_engine.heads.base import LabelledFeatures
 from atlas_engine.heads.lpp import LPP, _Problem, descend
 from tests.heads.clouds import SCALE, evidence
 
@@ -94,7 +94,7 @@ def test_folds_side_by_side_are_folds_one_by_one():
         alone = LPP.fitted(found.labelled(own))
         assert torch.allclose(fold.logits(features), alone.logits(features), atol=1e-4)
         rows = own >= 0
-        rest = Evidence(found.features[rows], own[rows], found.text, logit_scale=SCALE)
+        rest = LabelledFeatures(found.features[rows], own[rows], found.text, logit_scale=SCALE)
         assert torch.allclose(fold.logits(features), LPP.fitted(rest).logits(features), atol=1e-3)
 
 
@@ -111,6 +111,6 @@ def test_a_class_without_images_is_text_alone_and_stays_so():
 def test_a_name_at_right_angles_to_every_image_gets_no_step():
     text = torch.eye(6)[:2]
     features = normalize(torch.tensor([[0.0, 1, 1, 0, 0, 0], [0, 1, 0, 1, 0, 0]]), dim=1)
-    head = LPP.fitted(Evidence(features, torch.tensor([0, 1]), text, logit_scale=SCALE))
+    head = LPP.fitted(LabelledFeatures(features, torch.tensor([0, 1]), text, logit_scale=SCALE))
     assert head.alpha[0].item() == SCALE
     assert torch.isfinite(head.w).all()

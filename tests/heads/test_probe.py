@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from atlas_engine.compose.encoder import cosine_logits
 from atlas_engine.errors import ConfigError
-from atlas_engine.heads.base import Evidence
+from atlas_engine.heads.base import LabelledFeatures
 from atlas_engine.heads.probe import Probe
 from tests.heads.clouds import SCALE, evidence
 
@@ -34,7 +34,9 @@ def test_the_text_start_is_zero_shot_and_a_strong_pull_stays_there():
 
 def test_more_images_loosen_the_pull():
     found, _ = evidence((3, 3, 3))
-    more = Evidence(found.features.repeat(4, 1), found.labels.repeat(4), found.text, logit_scale=SCALE)
+    more = LabelledFeatures(
+        found.features.repeat(4, 1), found.labels.repeat(4), found.text, logit_scale=SCALE
+    )
     assert Probe.fitted(more).weight.norm() > 1.2 * Probe.fitted(found).weight.norm()
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from atlas_engine.compose.encoder import cosine_logits
 from atlas_engine.errors import RecipeError
-from atlas_engine.heads.base import UNUSED, Evidence
+from atlas_engine.heads.base import UNUSED, LabelledFeatures
 from atlas_engine.heads.tip import Tip, left_out_logits
 from tests.heads.clouds import SCALE, accuracy, evidence
 
@@ -34,7 +34,7 @@ def test_a_class_with_more_keys_does_not_vote_louder():
     """Each image of a class four times over is the same class, seen no better."""
     found, (features, _) = evidence((2, 2, 2))
     rows = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 2, 3, 4, 5])
-    more = Evidence(found.features[rows], found.labels[rows], found.text, logit_scale=SCALE)
+    more = LabelledFeatures(found.features[rows], found.labels[rows], found.text, logit_scale=SCALE)
     zero_shot = SCALE * features @ found.text.T
     few, many = (Tip.start(one, alpha=1.0).logits(features) - zero_shot for one in (found, more))
     assert torch.allclose(many, few * (4.0 / 2.0), atol=1e-4), "all votes grow alike, by the mean count"
@@ -46,7 +46,7 @@ def test_left_out_by_formula_is_really_left_out(counts):
     logits = left_out_logits(found, alpha=2.0, beta=3.0)
     for row in range(len(found.labels)):
         others = torch.arange(len(found.labels)) != row
-        rest = Evidence(found.features[others], found.labels[others], found.text, logit_scale=SCALE)
+        rest = LabelledFeatures(found.features[others], found.labels[others], found.text, logit_scale=SCALE)
         wanted = Tip.start(rest, alpha=2.0, beta=3.0).logits(found.features[row : row + 1])
         assert torch.allclose(logits[row : row + 1], wanted, atol=1e-5)
 
@@ -54,7 +54,7 @@ def test_left_out_by_formula_is_really_left_out(counts):
 def test_an_unused_key_is_as_good_as_absent():
     found, (features, _) = evidence((3, 2, 2))
     used = torch.arange(7) != 4
-    rest = Evidence(found.features[used], found.labels[used], found.text, logit_scale=SCALE)
+    rest = LabelledFeatures(found.features[used], found.labels[used], found.text, logit_scale=SCALE)
     fold = found.without(~used)
     assert Tip.start(fold).tensors["keys"].shape == (7, 24), "the folds of one support have one shape"
     for make in (Tip.start, Tip.searched, Tip.fitted):
@@ -78,7 +78,7 @@ def test_a_cache_that_only_misleads_is_switched_off():
     """Names that are always right, and images labelled at random."""
     found, tests = evidence((8, 8, 8, 8), text_noise=0.0)
     shuffled = found.features[torch.randperm(32, generator=torch.Generator().manual_seed(6))]
-    head = Tip.searched(Evidence(shuffled, found.labels, found.text, logit_scale=SCALE))
+    head = Tip.searched(LabelledFeatures(shuffled, found.labels, found.text, logit_scale=SCALE))
     assert accuracy(head, tests) > 0.9
 
 

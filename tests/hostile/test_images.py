@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image as PILImage
 
-from atlas_engine.data import ImageLimits, Picture, read_image
+from atlas_engine.data import Image, ImageLimits, read_image
 from atlas_engine.errors import ImageError
 
 
@@ -22,7 +22,7 @@ def encoded(kind, width=48, height=32, **options):
     y, x = np.mgrid[0:height, 0:width]
     pixels = np.stack([x * 5, y * 7, x * y], axis=-1).astype(np.uint8)
     stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, kind, **options)
+    PILImage.fromarray(pixels).save(stream, kind, **options)
     return stream.getvalue()
 
 
@@ -41,7 +41,7 @@ def headline(width, height):
 
 GOOD = {
     "JPEG": encoded("JPEG"),
-    "progressive JPEG": encoded("JPEG", progressive=True, exif=bytes(Image.Exif())),
+    "progressive JPEG": encoded("JPEG", progressive=True, exif=bytes(PILImage.Exif())),
     "PNG": encoded("PNG"),
     "WEBP": encoded("WEBP"),
     "lossless WEBP": encoded("WEBP", lossless=True),
@@ -223,7 +223,7 @@ def test_a_mangled_file_is_a_picture_or_a_named_refusal_and_the_next_one_reads(i
     @given(mangled())
     def check(data):
         found = outcome(data, isolated=isolated)
-        if isinstance(found, Picture):
+        if isinstance(found, Image):
             assert min(found.width, found.height) <= 448
         else:
             assert found.startswith("mangled.bin: ")

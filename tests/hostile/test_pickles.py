@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from atlas_engine.clip.foreign.torchfile import TorchFile
-from atlas_engine.clip.foreign.tower import read_tower
+from atlas_engine.clip.checkpoints.torchfile import TorchFile
+from atlas_engine.clip.checkpoints.tower import read_tower
 from atlas_engine.errors import ModelError
 
 resource = pytest.importorskip("resource", reason="needs a limit on memory")

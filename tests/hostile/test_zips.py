@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from atlas_engine.data import ZipLimits, read_flat, read_zip
+from atlas_engine.data import ZipLimits, read_images_in, read_zip
 from atlas_engine.errors import AtlasError, ConfigError, ImageError, SupportError
 
 
@@ -163,7 +163,7 @@ def test_a_mangled_zip_is_a_set_or_a_named_refusal(data):
             mangled[at] = data.draw(st.integers(0, 255))
         else:
             del mangled[at : at + data.draw(st.integers(1, 8))]
-    for read in (read_zip, read_flat):
+    for read in (read_zip, read_images_in):
         found = outcome(read, bytes(mangled))
         if isinstance(found, str):
             assert found.startswith("pets.zip: ")

@@ -9,8 +9,7 @@ import torch
 
 from atlas_engine.entropies import divergence
 from atlas_engine.objectives.base import Batch
-from atlas_engine.objectives.entropy import Entropy
-from atlas_engine.objectives.in_proportion import InProportion
+from atlas_engine.objectives.entropy import Entropy, InProportion
 
 SURE = 200 * torch.eye(3)
 

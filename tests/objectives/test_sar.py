@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from atlas_engine.adapt.loop import LoopConfig
+from atlas_engine.adapt.optimise import OptimiseConfig
 from atlas_engine.entropies import entropies
 from atlas_engine.objectives.base import Batch
 from atlas_engine.objectives.registry import OBJECTIVES
@@ -61,4 +61,4 @@ def test_weights_count_among_the_reliable():
 def test_what_a_row_asks_of_the_loop_is_a_setting_of_the_loop():
     assert OBJECTIVES["sar"].loop == {"sharpness": 0.05, "collapse_below": 0.2}
     for row in OBJECTIVES.values():
-        LoopConfig.from_dict(row.loop)
+        OptimiseConfig.from_dict(row.loop)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from atlas_engine.adapt.subject import LAM, ComposedSubject
+from atlas_engine.adapt.trainable import LAM, TrainableCoefficients
 from atlas_engine.errors import ConfigError
 from atlas_engine.objectives.base import Batch
 from atlas_engine.objectives.registry import OBJECTIVES
@@ -87,7 +87,7 @@ def test_under_the_identity_as_a_head_logits_are_features():
     assert OBJECTIVES["simclr"].on_features
     encoder = tiny_encoder()
     start = encoder.composer.initial()[None]
-    subject = ComposedSubject(encoder, torch.eye(16), logit_scale=1.0, start=start)
+    subject = TrainableCoefficients(encoder, torch.eye(16), logit_scale=1.0, start=start)
     views = tiny_images(4), tiny_images(4, seed=9)
     forward = subject.at({LAM: start})
     features = normalize(tiny_clip().visual(torch.cat(views)), dim=-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atlas_engine.objectives.trusted import UNTRUSTED, trusted_labels
+from atlas_engine.objectives.ufm import UNTRUSTED, trusted_labels
 from atlas_engine.runtime import generator
 
 

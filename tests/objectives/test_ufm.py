@@ -10,8 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from atlas_engine.errors import ConfigError
 from atlas_engine.objectives.base import Batch
-from atlas_engine.objectives.trusted import UNTRUSTED
-from atlas_engine.objectives.ufm import UFM
+from atlas_engine.objectives.ufm import UFM, UNTRUSTED
 from atlas_engine.runtime import generator
 
 

@@ -12,7 +12,7 @@ from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.contributions import Contributions
 from atlas_engine.errors import ConfigError
 from atlas_engine.views.coefficients import heat_grid, kinds_in
-from atlas_engine.views.figures import PHONE, as_text, heat_map
+from atlas_engine.views.heatmap import PHONE, as_text, heat_map
 
 SVG = "{http://www.w3.org/2000/svg}"
 BLOCKS = BlockTable(

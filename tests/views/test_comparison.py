@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from atlas_engine.errors import ConfigError
-from atlas_engine.prediction import Comparison, Predictions
+from atlas_engine.predictions import Comparison, Predictions
 from atlas_engine.views.comparison import calibration, changes, confusion_grid
-from atlas_engine.views.figures import as_text
+from atlas_engine.views.heatmap import as_text
 
 CLASSES = ("otter", "seal", "whale")
 

@@ -1,0 +1,234 @@
+"""What the loop tunes: named tensors, and logits at their values. Knows nothing of losses or optimisers.
+
+Every tensor has a leading R: several runs (folds, seeds) learn side by side and read the bank once for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from atlas_engine.compose.encoder import ComposedEncoder, Composition
+from atlas_engine.errors import ConfigError, ModelError
+from atlas_engine.heads.base import Head
+from atlas_engine.objectives.base import LogitsFn
+from atlas_engine.runtime import frozen_copy
+
+__all__ = [
+    "HEAD",
+    "LAM",
+    "Forward",
+    "Trainable",
+    "TrainableCoefficients",
+    "TrainableNorms",
+    "TrainableTensor",
+    "TrainableWithHeads",
+    "norm_names",
+]
+
+LAM = "lam"
+"""The name under which a subject holds the composition's coefficients."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainableTensor:
+    """A tensor to learn: where each run starts, and where it departs from the loop's settings."""
+
+    start: Tensor  # (R ...)
+    lr_scale: float = 1.0
+    weight_decay: float | None = None
+    normalise: bool | None = None
+
+
+class Trainable(Protocol):
+    """Anything with tensors to learn that gives logits at their values."""
+
+    @property
+    def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
+        """The tensors by name, all with the same R."""
+        ...
+
+    def at(self, values: Mapping[str, Tensor]) -> Forward:
+        """The model at these values; made once per optimiser step."""
+        ...
+
+
+class Forward(Protocol):
+    """A model at fixed values, shared by every view and micro-batch of one step."""
+
+    def logits_fn(self, run: int) -> LogitsFn:
+        """Images to logits, for one run. ``backward()`` on its results adds up until ``gradients()``."""
+        ...
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        """∂(sum of all that went backward) / ∂value, by name, each (R ...)."""
+        ...
+
+
+class TrainableCoefficients:
+    """The coefficients λ of a composed image tower, under a frozen head."""
+
+    def __init__(self, encoder: ComposedEncoder, head: Tensor, *, logit_scale: float, start: Tensor) -> None:
+        """``head`` is (C D) with rows of length 1; ``start`` is R free coefficients, (R …)."""
+        self._encoder, self._head, self._logit_scale = encoder, head, logit_scale
+        self._start = start
+
+    @property
+    def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
+        """λ alone."""
+        return {LAM: TrainableTensor(self._start)}
+
+    def at(self, values: Mapping[str, Tensor]) -> Forward:
+        """The tower at θ(λ); the bank is read here, once."""
+        return _ComposedForward(self._encoder.at(values[LAM]), self._head, self._logit_scale)
+
+
+class _ComposedForward:
+    def __init__(self, composition: Composition, head: Tensor, logit_scale: float) -> None:
+        self._composition, self._head, self._logit_scale = composition, head, logit_scale
+
+    def logits_fn(self, run: int) -> LogitsFn:
+        return lambda images: self._composition.logits(
+            images, self._head, logit_scale=self._logit_scale, run=run
+        )
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        return {LAM: self._composition.gradient()}
+
+
+# ---- A composed tower under an adapter head, both learned at once. Knows nothing of losses or optimisers.
+# heads = [Tip.start(evidence.without(fold == number)) for number in range(R)] subject =
+# HeadedSubject(encoder, heads, start=composer.initial().expand(R, …)) ending = learn(subject, …) # λ as
+# "lam", keys as "head.keys", … subject.head(ending.values, run=0).tensors # what a recipe keeps Each run
+# has a head of its own, so folds and seeds go side by side and read the bank once. A head is made from
+# zero-shot features, as in the paper's joint form: what it learns follows the tower from there.
+HEAD = "head."
+"""What the names of a head's tensors begin with among the learned values."""
+
+
+class TrainableWithHeads:
+    """The coefficients λ of a composed image tower, and the tensors of a head for each run."""
+
+    def __init__(self, encoder: ComposedEncoder, heads: Sequence[Head], *, start: Tensor) -> None:
+        """``start`` is R free coefficients, (R …), for R heads of one kind over the same evidence."""
+        if len(heads) != len(start):
+            raise ConfigError(f"{len(start)} runs start with {len(heads)} heads. Give each run its own.")
+        shapes = [{name: head.tensors[name].shape for name in head.rates} for head in heads]
+        if any(shape != shapes[0] for shape in shapes):
+            raise ConfigError(
+                "the heads of the runs are of several kinds or sizes. Make all of one kind, from the same "
+                "evidence with other rows held out (`Evidence.without`)."
+            )
+        self.encoder, self._heads, self._start = encoder, tuple(heads), start
+
+    @property
+    def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
+        """λ, and what the heads want to have learned."""
+        learnables = {LAM: TrainableTensor(self._start)}
+        for name, rate in self._heads[0].rates.items():
+            learnables[HEAD + name] = TrainableTensor(
+                torch.stack([head.tensors[name] for head in self._heads]),
+                lr_scale=rate.lr_scale,
+                weight_decay=rate.weight_decay,
+                normalise=rate.normalise,
+            )
+        return learnables
+
+    def at(self, values: Mapping[str, Tensor]) -> Forward:
+        """The tower at θ(λ) and the heads at their tensors; the bank is read here, once."""
+        return _HeadedForward(self.encoder.at(values[LAM]), self._heads, _without_lam(values))
+
+    def head(self, values: Mapping[str, Tensor], *, run: int = 0) -> Head:
+        """One run's head at what was learned."""
+        return self._heads[run].at({name: value[run] for name, value in _without_lam(values).items()})
+
+
+class _HeadedForward:
+    def __init__(self, composition: Composition, heads: Sequence[Head], values: Mapping[str, Tensor]) -> None:
+        self._composition, self._heads, self._values = composition, heads, values
+        self._leaves = [  # one set for each run, so that a run's backward touches its own alone
+            {name: value[run].detach().clone().requires_grad_() for name, value in values.items()}
+            for run in range(len(heads))
+        ]
+
+    def logits_fn(self, run: int) -> LogitsFn:
+        head, leaves = self._heads[run], self._leaves[run]
+        return lambda images: head.logits(self._composition.features(images, run=run), leaves)
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        grads = {LAM: self._composition.gradient()}
+        for name in self._values:
+            leaves = [own[name] for own in self._leaves]
+            grads[HEAD + name] = torch.stack(
+                [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
+            )
+        return grads
+
+
+def _without_lam(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(HEAD): value for name, value in values.items() if name.startswith(HEAD)}
+
+
+# ---- The scales and shifts of a tower's norm layers, learned in place of coefficients. Knows nothing of
+# banks. What most test-time methods tune (Tent, ICLR 2021), and so the baseline of ours. One run at a
+# time; the tower itself is never written to, and the statistics of batch norms stay as they are.
+def norm_names(tower: nn.Module) -> tuple[str, ...]:
+    """The parameters of the tower's norm layers, of whatever kind, in its order."""
+    norms = [name for name, module in tower.named_modules() if "Norm" in type(module).__name__]
+    owned = (f"{name}.{leaf}" for name in norms for leaf in ("weight", "bias"))
+    known = dict(tower.named_parameters())
+    return tuple(name for name in owned if name in known)
+
+
+class TrainableNorms:
+    """The norm layers of an image tower, under a frozen head."""
+
+    def __init__(self, tower: nn.Module, head: Tensor, *, logit_scale: float) -> None:
+        """``head`` is (C D) with rows of length 1."""
+        self._tower, self._head, self._logit_scale = (
+            frozen_copy(tower),
+            head,
+            logit_scale,
+        )  # its own is frozen
+        known = dict(tower.named_parameters())
+        self._start = {name: known[name].detach()[None] for name in norm_names(tower)}
+        if not self._start:
+            raise ModelError(
+                "this part of the image tower has no norm layers to learn. Let more of it move (share=1), "
+                "or choose a method that learns coefficients."
+            )
+
+    @property
+    def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
+        """Every scale and shift. A pull to zero would switch the norms off, so there is none."""
+        return {name: TrainableTensor(value, weight_decay=0.0) for name, value in self._start.items()}
+
+    def at(self, values: Mapping[str, Tensor]) -> Forward:
+        """The tower with these norms."""
+        return _NormForward(self, {name: v[0].detach().clone() for name, v in values.items()})
+
+    def logits(self, values: Mapping[str, Tensor], images: Tensor) -> Tensor:
+        """(B …) -> (B C)."""
+        features = F.normalize(functional_call(self._tower, dict(values), (images,)).float(), dim=-1)
+        return self._logit_scale * features @ self._head.T
+
+
+class _NormForward:
+    def __init__(self, subject: TrainableNorms, values: Mapping[str, Tensor]) -> None:
+        self._subject = subject
+        self._leaves = {name: value.requires_grad_() for name, value in values.items()}
+
+    def logits_fn(self, run: int) -> LogitsFn:  # noqa: ARG002 - there is one run
+        return lambda images: self._subject.logits(self._leaves, images)
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        return {
+            name: (torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)[None]
+            for name, leaf in self._leaves.items()
+        }

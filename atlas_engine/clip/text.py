@@ -1,0 +1,132 @@
+"""The zero-shot head: one embedding a class name. Knows nothing of images.
+
+head[c] = normalise(mean over templates of normalise(text(template(c))))         (C D)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from atlas_engine.cache import Cache, cache_key
+from atlas_engine.class_names import is_legible, tidy_name
+from atlas_engine.clip.backbone import Backbone
+from atlas_engine.config import MAX_CLASS_NAME
+from atlas_engine.errors import ConfigError, SupportError, unknown_name
+
+__all__ = ["TEMPLATES", "check_class_names", "fill_templates", "find_templates", "text_head"]
+
+BATCH = 256
+
+
+def text_head(
+    backbone: Backbone,
+    classes: Sequence[str],
+    templates: Sequence[str],
+    *,
+    cache: Cache | None = None,
+    key: str = "",
+) -> Tensor:
+    """Class embeddings (C D), L2-normalised, in float32 on the backbone's device.
+
+    Each class is cached by itself under `key`, which stands for the weights of the text tower.
+    """
+    found = {name: _cached(cache, key, name, templates) for name in classes}
+    missing = [name for name, embedding in found.items() if embedding is None]
+    for name, embedding in zip(missing, _embed(backbone, missing, templates), strict=True):
+        found[name] = embedding
+        if cache is not None:
+            cache.put_tensor(cache_key("text", key, name, *templates), embedding)
+    rows = [row for row in (found[name] for name in classes) if row is not None]
+    return torch.stack(rows).to(backbone.device)
+
+
+def _embed(backbone: Backbone, classes: Sequence[str], templates: Sequence[str]) -> list[Tensor]:
+    if not classes:
+        return []
+    texts = [text for name in classes for text in fill_templates(name, templates)]
+    with torch.inference_mode():
+        parts = [backbone.text(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+    units = F.normalize(torch.cat(parts).float(), dim=-1).reshape(len(classes), len(templates), -1)
+    return list(F.normalize(units.mean(dim=1), dim=-1).cpu().clone())
+
+
+def _cached(cache: Cache | None, key: str, name: str, templates: Sequence[str]) -> Tensor | None:
+    return None if cache is None else cache.get_tensor(cache_key("text", key, name, *templates))
+
+
+# ---- Template sets: the sentences that a class name is put into. Knows nothing of models. A class is
+# embedded as the mean of its sentences' embeddings. Which set suits a model is measured, not guessed; each
+# model names its own default, and anyone can name another.
+TEMPLATES: dict[str, tuple[str, ...]] = {
+    "plain": ("{}",),
+    "photo": ("a photo of a {}.",),
+    "kinds": (
+        "{}",
+        "a photo of a {}.",
+        "a picture showing {}.",
+        "a close-up of {}.",
+        "a drawing of a {}.",
+        "{} seen from afar.",
+    ),
+    "textures": ("{}", "a {} texture.", "a surface that looks {}."),
+    "satellite": ("{}", "a satellite image of {}.", "{} seen from above."),
+}
+
+
+def find_templates(name: str) -> tuple[str, ...]:
+    """The sentences of the set called `name`, each with one `{}`; or the sentence itself if it has one.
+
+    >>> template_set("a blurry {}")
+    ('a blurry {}',)
+    """
+    if "{}" in name:
+        return (name,)
+    if name not in TEMPLATES:
+        raise ConfigError(unknown_name("template set", name, TEMPLATES))
+    return TEMPLATES[name]
+
+
+def fill_templates(class_name: str, templates: Sequence[str]) -> list[str]:
+    """One sentence a template.
+
+    >>> sentences("otter", ("{}", "a photo of a {}."))
+    ['otter', 'a photo of a otter.']
+    """
+    return [template.replace("{}", class_name) for template in templates]
+
+
+def check_class_names(classes: Sequence[str], *, at_least: int = 1) -> tuple[str, ...]:
+    """The class names, tidied; or a SupportError that names the one that cannot be used."""
+    if isinstance(classes, str):
+        raise SupportError(f"class names must be a list, but got the text {classes!r}. Pass [{classes!r}].")
+    names = tuple(tidy_name(str(name)) for name in classes)
+    if len(names) < at_least:
+        raise SupportError(
+            f"got {len(names)} class name{'' if len(names) == 1 else 's'}, but at least {at_least} are "
+            f"needed. Add {at_least - len(names)} more."
+        )
+    seen: dict[str, int] = {}
+    for position, name in enumerate(names, start=1):
+        if not name:
+            raise SupportError(
+                f"class name {position} of {len(names)} is empty. Give it a name or remove it."
+            )
+        if not is_legible(name):
+            raise SupportError(
+                f"class name {position} ({name[:30]!r}) has characters that cannot be shown. Type it anew."
+            )
+        if len(name) > MAX_CLASS_NAME:
+            raise SupportError(
+                f"class name {position} ('{name[:30]}…') has {len(name)} characters, but at most "
+                f"{MAX_CLASS_NAME} are taken. Shorten it."
+            )
+        if name.casefold() in seen:
+            raise SupportError(
+                f"class name '{name}' stands twice, at {seen[name.casefold()]} and {position}. Remove one."
+            )
+        seen[name.casefold()] = position
+    return names

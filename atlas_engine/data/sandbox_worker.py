@@ -1,0 +1,88 @@
+"""The program of the helper process: bytes in, pixels out, until the pipe closes. Knows nothing of files.
+
+`data.decoder` starts it and describes the frames. It imports numpy and PIL only, and gives itself limits
+before it looks at the first picture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import sys
+from typing import IO
+
+from atlas_engine.data.decode import decode
+from atlas_engine.data.image import ImageLimits
+from atlas_engine.data.sandbox import receive, send
+from atlas_engine.errors import ImageError
+
+__all__ = ["main"]
+
+_ANY_SIZE = 1 << 40  # the parent has counted the bytes already
+
+
+def main(address_space: int) -> None:
+    """Serve requests from stdin on stdout; return when stdin ends, as it does when the parent dies."""
+    requests, replies = _take_over_pipes()
+    _limit(address_space)
+    send(replies, {"ready": True})
+    _silence_stderr()
+    while True:
+        try:
+            header, data = receive(requests, max_body_bytes=_ANY_SIZE)
+        except EOFError:
+            return
+        limits = ImageLimits.from_dict(header["limits"])
+        _alarm(limits.seconds)
+        _answer(replies, bytes(data), name=header["name"], limits=limits)
+        _alarm(0)
+
+
+def _answer(replies: IO[bytes], data: bytes, *, name: str, limits: ImageLimits) -> None:
+    try:
+        pixels = decode(data, name=name, limits=limits)
+    except ImageError as error:
+        send(replies, {"error": str(error)})
+    else:
+        height, width, _ = pixels.shape
+        send(replies, {"height": height, "width": width}, pixels.data.cast("B"))
+
+
+def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
+    """Unbuffered pipes of our own; what a library might print goes to the null device instead."""
+    requests = os.fdopen(os.dup(0), "rb", buffering=0)
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    return requests, replies
+
+
+def _silence_stderr() -> None:
+    # Until now it could tell why we did not start; from now on nobody reads it, and a full pipe would block.
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.close(null)
+
+
+def _limit(address_space: int) -> None:
+    """Bound our memory, write no core files, and leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "win32":
+        return
+    import resource
+
+    # Some systems know the name but refuse the value (macOS); the time limit then has to do.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+
+
+def _alarm(seconds: float) -> None:
+    """Die when a picture takes much too long: the parent kills us earlier, unless it is dead itself."""
+    if sys.platform != "win32":
+        signal.alarm(2 * math.ceil(seconds))

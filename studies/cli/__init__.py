@@ -1,0 +1,1 @@
+"""The commands of the studies: `atlas eval | bench | model | bank sets`."""

@@ -1,0 +1,166 @@
+"""Sets of drawn pictures, by theme: emoji in three styles, clip art. Knows nothing of pixels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from studies.datasets.archives import read_member, read_members
+from studies.datasets.example import SetExample
+
+__all__ = ["clip_art", "clip_art_files", "emoji_fluent", "emoji_google", "emoji_twitter", "fluent_files"]
+
+Entry = dict[str, Any]  # of an emoji, in the table of all
+
+# Our class: the sub-categories of Unicode that belong to it.
+EMOJI = {
+    "aircraft": ("transport-air",),
+    "arrow": ("arrow",),
+    "bird": ("animal-bird",),
+    "building": ("place-building", "place-religious"),
+    "clock": ("time",),
+    "clothing": ("clothing",),
+    "colored shape": ("geometric",),
+    "drink": ("drink",),
+    "family": ("family",),
+    "fantasy figure": ("person-fantasy",),
+    "flag": ("country-flag", "flag", "subdivision-flag"),
+    "fruit": ("food-fruit",),
+    "hand": (
+        "hand-fingers-closed",
+        "hand-fingers-open",
+        "hand-fingers-partial",
+        "hand-single-finger",
+        "hands",
+    ),
+    "heart": ("heart",),
+    "household item": ("household",),
+    "insect": ("animal-bug",),
+    "letters and numbers": ("alphanum", "keycap"),
+    "mammal": ("animal-mammal",),
+    "meal": ("food-prepared", "food-asian"),
+    "media button": ("av-symbol",),
+    "musical instrument": ("musical-instrument",),
+    "paper": ("book-paper", "mail"),
+    "person at work": ("person-role",),
+    "person doing sports": ("person-sport",),
+    "person making a gesture": ("person-gesture",),
+    "plant": ("plant-flower", "plant-other"),
+    "road vehicle": ("transport-ground",),
+    "sea animal": ("animal-marine",),
+    "sky and weather": ("sky & weather",),
+    "smiling face": ("face-smiling", "face-affection", "face-tongue"),
+    "sports equipment": ("sport",),
+    "sweets": ("food-sweet",),
+    "tool": ("tool",),
+    "unhappy face": ("face-concerned", "face-negative", "face-unwell"),
+    "vegetable": ("food-vegetable",),
+    "zodiac sign": ("zodiac",),
+}
+
+# Our class: the folders that belong to it.
+CLIP_ART = {
+    "pictogram": ("signs_and_symbols/map_symbols",),
+    "arrow": ("shapes/arrows",),
+    "bird": ("animals/birds", "animals/birds/penguin"),
+    "boat": ("transportation/boating",),
+    "clock": ("signs_and_symbols/clocks",),
+    "clothing": ("people/clothing", "people/clothing/hats"),
+    "computer hardware": ("computer/hardware",),
+    "decorative pattern": ("special/patterns",),
+    "dessert": ("food/desserts",),
+    "dinosaur": ("animals/dinosaurs",),
+    "drink": ("food/beverages", "food/beverages/alcohol"),
+    "flag": tuple(f"signs_and_symbols/flags/{part}" for part in ("africa", "america", "asia", "europe")),
+    "flower": ("plants/flowers",),
+    "fruit": ("food/fruit",),
+    "house": ("buildings/homes",),
+    "insect": ("animals/bugs",),
+    "jigsaw piece": ("shapes/jigsaw",),
+    "mammal": (
+        "animals/mammals",
+        *(f"animals/mammals/{kind}" for kind in ("bears", "big_cats", "dogs", "horses", "housecats")),
+    ),
+    "map": ("geography",),
+    "meat and eggs": ("food/meats_and_eggs",),
+    "musical instrument": ("recreation/music",),
+    "office supplies": ("office",),
+    "party decoration": ("recreation/party",),
+    "playing card": ("recreation/games/cards/white",),
+    "road sign": ("transportation/roadsigns",),
+    "sea animal": ("animals/fish",),
+    "smiley": ("people/smilies",),
+    "sports": ("recreation/sports",),
+    "stick figure": ("people/stickmen",),
+    "tool": ("tools",),
+    "toy": ("recreation/toys",),
+    "vehicle": ("transportation/vehicles",),
+}
+
+# Man, woman, person, what joins them, and the signs of sex: a role looks the same without them.
+_SAME_SCENE = frozenset({"1F468", "1F469", "1F9D1", "200D", "2640", "2642", "FE0F"})
+
+
+def emoji_google(archive: Path) -> Iterator[SetExample]:
+    """Google's flat emoji at 64 px; skin tones are left out."""
+    return _by_theme(_emoji_files(archive, archive, "package/img/google/64/", ".png"))
+
+
+def emoji_twitter(archive: Path) -> Iterator[SetExample]:
+    """Twitter's flat emoji at 64 px; skin tones are left out."""
+    return _by_theme(_emoji_files(archive, archive, "package/img/twitter/64/", ".png"))
+
+
+def emoji_fluent(archive: Path, names: Path) -> Iterator[SetExample]:
+    """Microsoft's emoji as modelled and lit in 3D; `names` is a package that has the table of all emoji."""
+    return _by_theme(fluent_files(archive, names))
+
+
+def fluent_files(archive: Path, names: Path) -> Iterator[tuple[Entry, bytes]]:
+    """Microsoft's emoji beside their entries in the table; skin tones have none of their own."""
+    return _emoji_files(archive, names, "package/assets/", ".webp")
+
+
+def _emoji_files(archive: Path, names: Path, folder: str, ending: str) -> Iterator[tuple[Entry, bytes]]:
+    images = read_members(archive, rf"{re.escape(folder)}[0-9a-f-]+{re.escape(ending)}")
+    for entry in json.loads(read_member(names, "package/emoji.json")):
+        data = images.get(f"{folder}{entry['unified'].lower()}{ending}")
+        if data is not None:
+            yield entry, data
+
+
+def _by_theme(files: Iterable[tuple[Entry, bytes]]) -> Iterator[SetExample]:
+    class_of = {kind: label for label, kinds in EMOJI.items() for kind in kinds}
+    for entry, data in files:
+        label = class_of.get(entry["subcategory"])
+        if label is not None:
+            yield SetExample(label, _scene(entry["unified"]), data)
+
+
+def _scene(codes: str) -> str:
+    """What a man, a woman and a person in one role share: `2695` for the three health workers."""
+    rest = [code for code in codes.split("-") if code not in _SAME_SCENE]
+    return "-".join(rest) or codes
+
+
+def clip_art(archive: Path) -> Iterator[SetExample]:
+    """Clip art from many hands, by theme; a track is one drawing in its variants."""
+    class_of = {folder: label for label, folders in CLIP_ART.items() for folder in folders}
+    for folder, stem, data in clip_art_files(archive, "|".join(map(re.escape, class_of))):
+        yield SetExample(class_of[folder], _drawing(stem), data)
+
+
+def clip_art_files(archive: Path, wanted: str = ".+") -> Iterator[tuple[str, str, bytes]]:
+    """Folder, file name without ending, and content of the clip art in the folders that match `wanted`."""
+    root = "usr/share/openclipart/png/"
+    for name, data in read_members(archive, rf"{root}(?:{wanted})/[^/]+\.png").items():
+        folder, _, file = name.removeprefix(root).rpartition("/")
+        yield folder, Path(file).stem, data
+
+
+def _drawing(stem: str) -> str:
+    """`cello_mo` of `cello_mo_02`; a playing card keeps its number, which is what it shows."""
+    return stem if stem.startswith("white_") else re.sub(r"[_\d.]+r?$", "", stem) or stem

@@ -1,0 +1,225 @@
+"""Methods that learned on one domain, asked about others: another style of pictures, or damaged ones.
+
+    for row, fresh in run_transfer(solver, {"photo": photos}, {"sketch": sketches}, settings=…, ledger=…):
+        row.domain, row.accuracy
+
+A method learns once from the shots of a source, and the same model answers for held-out pictures of the
+source, for every other folder that has the source's classes, and for the held-out pictures in fog, noise, ….
+Nothing of the other domains is seen beforehand (aTLAS, arXiv 2407.02880, section 4.2). Knows nothing of
+tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.clip.backbone import Preprocessing
+from atlas_engine.config import Settings, setting
+from atlas_engine.data.folders import ClassFolder, LabelledFile
+from atlas_engine.errors import EvalError
+from studies.choices import keep_once
+from studies.corruptions import Corruption
+from studies.ledger import Ledger, key_of
+from studies.methods import STUDY_METHODS, Solver, StudyMethod, find_study_method
+from studies.problems import Problem, StudySettings, draw_problem, read_squares, some_of_each
+from studies.zero_shot import draw_classes
+
+__all__ = [
+    "COMPARED",
+    "DAMAGES",
+    "Domain",
+    "TransferRow",
+    "TransferSettings",
+    "domains_of",
+    "fitting",
+    "require_fitting",
+    "run_transfer",
+]
+
+COMPARED = ("zero-shot", "tip", "lpp", "linear-probe", "finetune", "atlas", "atlas-half", "atlas+tip", "auto")
+DAMAGES = ("gaussian-noise:3", "motion-blur:3", "fog:3", "jpeg:3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferSettings(Settings):
+    """Which problems are drawn, how their pictures are damaged, which methods solve them, and how long."""
+
+    shots: int = setting(16, help="pictures of a class to learn from", low=1)
+    seeds: int = setting(3, help="problems drawn from each source", low=1)
+    methods: tuple[str, ...] = setting(
+        COMPARED, help="methods to compare, with commas between them", choices=tuple(STUDY_METHODS)
+    )
+    damages: tuple[str, ...] = setting(DAMAGES, help="what is done to pictures of the source, as fog:3")
+    max_classes: int = setting(10, help="most classes of a problem", low=2)
+    max_test: int = setting(150, help="most pictures of a domain to measure on", low=2)
+    steps: int | None = setting(None, help="optimiser steps of all that train; none is the product's", low=1)
+    batch: int | None = setting(None, help="pictures a step; none is the product's", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep_once(self, "methods")
+        object.__setattr__(self, "damages", tuple(dict.fromkeys(self.damages)))  # may be none; only here
+        for damage in self.damages:
+            Corruption.parse(damage)
+
+    def budget(self) -> FewShotConfig | None:
+        """What is learned with; none where the product is to decide."""
+        given = {name: getattr(self, name) for name in ("steps", "batch")}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return FewShotConfig(**chosen) if chosen else None
+
+    def draws(self) -> StudySettings:
+        """How a problem is drawn from a source."""
+        return StudySettings(shots=self.shots, max_classes=self.max_classes, max_test=self.max_test)
+
+
+@dataclass(frozen=True)
+class TransferRow:
+    """One method that learned on `source`, on one domain; that is the source itself where both are equal."""
+
+    source: str
+    domain: str
+    method: str
+    shots: int
+    seed: int
+    accuracy: float
+    n_test: int
+    seconds: float
+    fell_back: bool
+
+    @property
+    def at_home(self) -> bool:
+        """Whether the pictures are of the domain that was learned from."""
+        return self.source == self.domain
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row as plain JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """Pictures to measure on, with the class numbers of the source."""
+
+    name: str
+    squares: Tensor  # (N 3 S S) uint8
+    labels: Tensor  # (N)
+
+    @property
+    def digest(self) -> str:
+        """What stands for its pixels and labels."""
+        digest = hashlib.sha256(repr(self.labels.tolist()).encode())
+        digest.update(self.squares.numpy().data)
+        return digest.hexdigest()
+
+
+def run_transfer(
+    solver: Solver,
+    sources: Mapping[str, ClassFolder],
+    others: Mapping[str, ClassFolder],
+    *,
+    settings: TransferSettings,
+    ledger: Ledger,
+    on_start: Callable[[str], None] = lambda _: None,
+) -> Iterator[tuple[TransferRow, bool]]:
+    """Every row and whether it was measured now, problem by problem; the first seed of all sources first."""
+    methods = [find_study_method(name) for name in settings.methods]
+    shape = solver.engine.backbone.preprocessing
+    for seed in range(settings.seeds):
+        for source, folder in sources.items():
+            on_start(f"{source}, reading")
+            problem = draw_problem(folder, shape, settings=settings.draws(), seed=seed)
+            domains = domains_of(source, folder, problem, others, shape=shape, settings=settings)
+            for method in methods:
+                on_start(f"{source}, {method.name}")
+                yield from _measured(solver, method, problem, domains, ledger=ledger)
+
+
+def fitting(source: ClassFolder, others: Mapping[str, ClassFolder]) -> dict[str, ClassFolder]:
+    """The folders that have every class of the source."""
+    return {name: other for name, other in others.items() if set(source.classes) <= set(other.classes)}
+
+
+def require_fitting(sources: Mapping[str, ClassFolder], others: Mapping[str, ClassFolder]) -> None:
+    """Raise before anything is measured where a domain is of no use to any source."""
+    used = {name for source in sources.values() for name in fitting(source, others)}
+    for name in others:
+        if name not in used:
+            raise EvalError(
+                f"{name} lacks classes of each source ({', '.join(sources)}), so nothing can be asked of it. "
+                "Give a folder with sub-folders of the same names."
+            )
+
+
+def domains_of(
+    source: str,
+    folder: ClassFolder,
+    problem: Problem,
+    others: Mapping[str, ClassFolder],
+    *,
+    shape: Preprocessing,
+    settings: TransferSettings,
+) -> list[Domain]:
+    """The source's own test pictures, those of the other folders that fit, and its own damaged."""
+    drawn = draw_classes(folder, settings.max_classes, seed=problem.seed)
+    home = Domain(source, problem.squares, problem.labels)
+    away = [
+        _other(name, other, drawn.classes, shape=shape, most=settings.max_test, seed=problem.seed)
+        for name, other in fitting(drawn, others).items()
+    ]
+    damaged = [
+        Domain(str(damage), damage(problem.squares, seed=problem.seed), problem.labels)
+        for damage in map(Corruption.parse, settings.damages)
+    ]
+    return [home, *away, *damaged]
+
+
+def _other(
+    name: str, folder: ClassFolder, classes: tuple[str, ...], *, shape: Preprocessing, most: int, seed: int
+) -> Domain:
+    """As many pictures of each of these classes, with the numbers that the classes have here."""
+    place = {folder.classes.index(known): label for label, known in enumerate(classes)}
+    kept = tuple(
+        LabelledFile(item.name, place[item.label], item.source, item.track)
+        for item in folder.items
+        if item.label in place
+    )
+    same = dataclasses.replace(folder, classes=classes, items=kept)
+    items = some_of_each(same, max(1, most // len(classes)), seed=seed)
+    labels = torch.tensor([item.label for item in items])
+    return Domain(name, read_squares(items, shape), labels)
+
+
+def _measured(
+    solver: Solver, method: StudyMethod, problem: Problem, domains: list[Domain], *, ledger: Ledger
+) -> Iterator[tuple[TransferRow, bool]]:
+    """The method on every domain. It learns only where an answer is missing, and then once."""
+    facts = (solver.engine.fingerprint, problem.digest, problem.seed, method.name, method.facts(solver))
+    keys = [key_of("transfer", *facts, domain.digest) for domain in domains]
+    source, missing = domains[0].name, [key for key in keys if ledger.get(key) is None]
+    learned = method.learn(solver, problem) if missing else None
+    for domain, key in zip(domains, keys, strict=True):
+        known = ledger.get(key)
+        if known is None and learned is not None:
+            row = TransferRow(
+                source=source,
+                domain=domain.name,
+                method=method.name,
+                shots=min(problem.support.counts),
+                seed=problem.seed,
+                accuracy=learned.about(domain.squares).accuracy(domain.labels),
+                n_test=len(domain.labels),
+                seconds=learned.seconds,
+                fell_back=learned.fell_back,
+            )
+            ledger.put(key, row.as_dict())
+        named = {"source": source, "domain": domain.name}
+        yield TransferRow(**(ledger.get(key) or {}) | named), known is None

@@ -1,0 +1,162 @@
+"""Which checkpoints words stand for, and how they come from a hub, or do not."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import threading
+import time
+
+import pytest
+
+from atlas_engine.clip.checkpoints.hub import fetch
+from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
+from atlas_engine.clip.checkpoints.sources import CheckpointSource, find_sources
+from atlas_engine.errors import HubError, ModelError
+
+
+def touch(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"")
+
+
+def test_a_folder_gives_every_checkpoint_below_it_under_the_name_of_its_task(tmp_path):
+    touch(
+        tmp_path,
+        "ViT-B-32/CarsVal/finetuned.pt",
+        "ViT-B-32/CarsVal/zeroshot.pt",
+        "ViT-B-32/DTDVal/finetuned.pt",
+        "ViT-B-32/head_CarsVal.pt",
+        "ViT-B-32/ft_accuracies.json",
+        "clip-vit-base-patch32_sun397/model.safetensors",
+        "mine.safetensors",
+    )
+    found = find_sources([tmp_path])
+    assert [source.name for source in found] == ["Cars", "DTD", "sun397", "mine"]
+    assert not any(source.is_remote for source in found)
+
+
+def test_files_can_be_named(tmp_path):
+    touch(tmp_path, "7.pt")
+    assert find_sources([f"signs={tmp_path / '7.pt'}"]) == [CheckpointSource("signs", str(tmp_path / "7.pt"))]
+    assert find_sources(["cars=owner/name"]) == [CheckpointSource("cars", "owner/name", is_remote=True)]
+
+
+def test_hub_ids_are_told_from_paths():
+    assert find_sources(["tanganke/clip-vit-base-patch16_rendered-sst2"]) == [
+        CheckpointSource("rendered-sst2", "tanganke/clip-vit-base-patch16_rendered-sst2", is_remote=True)
+    ]
+    assert find_sources(["hf-hub:owner/name/ViT-B-32/SUN397Val/nonlinear_finetuned.pt"]) == [
+        CheckpointSource("SUN397", "owner/name/ViT-B-32/SUN397Val/nonlinear_finetuned.pt", is_remote=True)
+    ]
+
+
+@pytest.mark.parametrize("word", ["runs/cars.pt", "./nowhere", "nowhere", "/no/such/folder", "tanganke-b23"])
+def test_what_is_nowhere_is_told_with_what_would_do(word):
+    with pytest.raises(ModelError, match=r"no file, no folder, no hub id .* tanganke-b32"):
+        find_sources([word])
+
+
+def test_two_of_one_name_an_empty_folder_and_no_word_are_refused(tmp_path):
+    touch(tmp_path, "a/cars.pt", "b/cars.pt")
+    with pytest.raises(ModelError, match=r"cars\.pt would both be called 'cars'\. Name them yourself"):
+        find_sources([tmp_path])
+    with pytest.raises(ModelError, match="holds 2 checkpoints, but 'x' can name only one"):
+        find_sources([f"x={tmp_path}"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match="holds no checkpoint"):
+        find_sources([tmp_path / "empty"])
+    with pytest.raises(ModelError, match="got no checkpoint"):
+        find_sources([])
+
+
+def test_the_public_banks_have_twenty_tasks_each_under_their_own_ids():
+    found = find_sources(["tanganke-l14"])
+    assert len(found) == 20
+    assert found[1] == CheckpointSource(
+        "stanford-cars", "tanganke/clip-vit-large-patch14_stanford-cars", is_remote=True
+    )
+    every = [place for bank in PUBLIC_BANKS.values() for place in bank.checkpoints.values()]
+    assert len(set(every)) == 60
+    with pytest.raises(ModelError, match="unpack the archives of fredzzhang/atlas, import the folder"):
+        find_sources(["fredzzhang-atlas"])
+
+
+# The hub.
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Point the hub's client at an address, with an empty store of its own."""
+    from huggingface_hub import constants, file_download
+
+    def point(endpoint: str):
+        monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    return point
+
+
+def test_a_hub_that_cannot_be_reached_is_one_sentence_within_ten_seconds(hub):
+    hub("http://127.0.0.1:9")  # nothing listens there
+    start = time.monotonic()
+    with pytest.raises(HubError, match=r"cannot be reached\. Connect to the internet .* give their folder\."):
+        fetch("tanganke/clip-vit-base-patch32_sun397")
+    assert time.monotonic() - start < 10
+
+
+class Shelf(http.server.BaseHTTPRequestHandler):
+    """A hub with one repository of two files."""
+
+    files = {"model.safetensors": b"weights", "README.md": b"- pre-trained: 0.5\n"}  # noqa: RUF012
+    asked: list[str] = []  # noqa: RUF012
+
+    def do_HEAD(self):
+        self.answer(body=False)
+
+    def do_GET(self):
+        self.answer(body=True)
+
+    def answer(self, *, body: bool):
+        repository, _, file = self.path.partition("/resolve/main/")
+        data = self.files.get(file) if repository == "/owner/name" else None
+        self.asked.append(self.path)
+        self.send_response(404 if data is None and self.path != "/" else 200)
+        if data is None:
+            missing = "EntryNotFound" if repository == "/owner/name" else "RepoNotFound"
+            self.send_header("X-Error-Code", missing)
+        self.send_header("X-Repo-Commit", "c" * 40)
+        self.send_header("ETag", f'"{hashlib.sha256(data or b"").hexdigest()}"')
+        self.send_header("Content-Length", str(len(data or b"")))
+        self.end_headers()
+        if body:
+            self.wfile.write(data or b"")
+
+    def log_message(self, *_):
+        return
+
+
+def test_a_checkpoint_is_fetched_once_with_its_card_beside_it(hub, capfd):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shelf)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    hub(f"http://127.0.0.1:{server.server_port}")
+    try:
+        path = fetch("owner/name")
+        assert path.read_bytes() == b"weights"
+        assert (path.parent / "README.md").is_file()
+        with pytest.raises(ModelError, match="'owner/other' cannot be fetched"):
+            fetch("owner/other")
+        with pytest.raises(ModelError, match=r"holds no weights file\. Looked for: some/file\.pt"):
+            fetch("owner/name/some/file.pt")
+    finally:
+        server.shutdown()
+        server.server_close()
+    hub("http://127.0.0.1:9")
+    Shelf.asked.clear()
+    assert fetch("owner/name") == path
+    assert Shelf.asked == []
+    assert capfd.readouterr() == ("", "")

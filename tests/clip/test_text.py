@@ -1,0 +1,55 @@
+"""Template sets and class names."""
+
+from __future__ import annotations
+
+import pytest
+
+from atlas_engine.clip.text import TEMPLATES, check_class_names, fill_templates, find_templates
+from atlas_engine.config import MAX_CLASS_NAME
+from atlas_engine.errors import ConfigError, SupportError
+
+
+def test_every_template_has_exactly_one_gap():
+    for name, templates in TEMPLATES.items():
+        assert templates, name
+        assert all(template.count("{}") == 1 for template in templates), name
+
+
+def test_a_sentence_with_a_gap_is_a_template_set_of_its_own():
+    assert find_templates("a blurry {}") == ("a blurry {}",)
+
+
+def test_an_unknown_template_set_offers_the_nearest():
+    with pytest.raises(ConfigError, match="Did you mean 'photo'"):
+        find_templates("foto")
+
+
+def test_braces_in_a_class_name_are_left_alone():
+    assert fill_templates("{0.__class__}", ("a {}",)) == ["a {0.__class__}"]
+
+
+def test_class_names_lose_outer_and_double_blanks():
+    assert check_class_names(["  sea   otter ", "seal"]) == ("sea otter", "seal")
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        (["seal"], "got 1 class name, but at least 2 are needed"),
+        (["seal", " "], "class name 2 of 2 is empty"),
+        (["Seal", "seal"], "stands twice, at 1 and 2"),
+        (["seal", "x" * (MAX_CLASS_NAME + 1)], "has 201 characters"),
+    ],
+)
+def test_class_names_that_cannot_be_used_are_named(classes, words):
+    with pytest.raises(SupportError, match=words):
+        check_class_names(classes, at_least=2)
+
+
+def test_one_text_instead_of_a_list_is_refused():
+    with pytest.raises(SupportError, match="must be a list"):
+        check_class_names("seal")
+
+
+def test_class_names_in_other_scripts_are_taken():
+    assert check_class_names(["海獭", "тюлень"], at_least=2) == ("海獭", "тюлень")

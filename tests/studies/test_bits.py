@@ -1,0 +1,74 @@
+"""Storage formats compared: bytes, nearness, time, and accuracy on the same problems."""
+
+from __future__ import annotations
+
+import pytest
+
+from atlas_engine.bank.edit import fidelity
+from atlas_engine.errors import BankError, EvalError
+from studies.bits import Cost, bit_arms, costs, in_storages, loss_of
+from studies.ledger import Ledger
+from studies.problems import draw_problem
+from studies.trials import run_trials
+from tests.studies.drawn_tasks import QUICK
+
+STORAGES = ("float16", "int4")
+
+
+@pytest.fixture(scope="module")
+def stored(bank):
+    return in_storages(bank, STORAGES)
+
+
+@pytest.fixture(scope="module")
+def problem(tiny, folder):
+    return draw_problem(folder, tiny.backbone.preprocessing, settings=QUICK, seed=0)
+
+
+def test_float32_comes_first_and_every_format_once(stored, bank):
+    assert list(stored) == ["float32", "float16", "int4"]
+    assert stored["float32"] is bank
+    assert [copy.storage for copy in stored.values()] == list(stored)
+    assert [arm.name for arm in bit_arms(stored)] == list(stored)
+    assert len({arm.identity for arm in bit_arms(stored)}) == 3
+
+
+def test_costs_are_the_banks_own_bytes_and_nearness(tiny, stored, problem):
+    rows = {cost.storage: cost for cost in costs(tiny, stored, problem, ledger=Ledger(), repeat=2)}
+    assert list(rows) == list(stored)
+    for name, cost in rows.items():
+        near = fidelity(stored["float32"], stored[name]).values()
+        assert cost.nbytes == stored[name].nbytes
+        assert cost.cosine == pytest.approx(sum(one.cosine for one in near) / 3)
+        assert cost.seconds > 0
+        assert (cost.time_ratio == 1.0) if name == "float32" else (cost.time_ratio > 0)
+    assert rows["float32"].relative_error == 0
+    assert rows["float32"].gradient_cosine == pytest.approx(1.0)
+    assert rows["float16"].gradient_cosine > 0.9999
+    assert rows["int4"].gradient_cosine > 0.99
+    assert rows["float16"].nbytes < 0.6 * rows["float32"].nbytes
+    assert 0 < rows["float16"].relative_error < 1e-3
+
+
+def test_costs_are_measured_once(tiny, stored, problem, tmp_path):
+    first = costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=1)
+    again = costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=0)  # 0 times would fail
+    assert again == first
+    assert all(isinstance(cost, Cost) for cost in first)
+
+
+def test_a_loss_is_that_against_float32_on_the_same_problems(tiny, stored, folder):
+    work = run_trials(tiny, bit_arms(stored), [folder], settings=QUICK, ledger=Ledger())
+    trials = [trial for trial, _ in work]
+    assert loss_of(trials, "float32").mean == 0
+    float32, float16 = ([t.accuracy for t in trials if t.arm == arm] for arm in ("float32", "float16"))
+    expected = sum(b - a for a, b in zip(float32, float16, strict=True)) / 2
+    assert loss_of(trials, "float16").mean == pytest.approx(expected)
+    assert abs(expected) < 0.1, "eleven bits are enough to learn with"
+
+
+def test_a_bank_that_is_not_the_original_is_refused(bank):
+    with pytest.raises(EvalError, match=r"stored as int8, .* Give the float32 bank"):
+        in_storages(bank.stored_as("int8"))
+    with pytest.raises(BankError, match="storage 'int7' is not known"):
+        in_storages(bank, ["int7"])

@@ -1,0 +1,53 @@
+"""A few visitors at once on the real server; `python -m studies.load_test` sends twenty."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from app.limits import LIMITS
+from studies.load_test.promises import Promise, flat, of_a_crowd
+from studies.load_test.visitors import VisitorRequest, together, visit
+
+
+@pytest.fixture
+def wish(archive, squares):
+    sample = next(iter(sorted((squares / "try").rglob("*.png"))))
+    return VisitorRequest(archive, (str(sample),), steps=1, method="atlas+text-probe")
+
+
+def test_three_visitors_at_once_get_what_each_gets_alone(server, wish):
+    other = VisitorRequest(wish.archive, wish.samples, steps=1, seed=1, method="text-probe")
+    promises = of_a_crowd(server, [wish, other, wish])
+    broken = [one for one in promises if one.unit != "s" and not one.kept]  # no test is held to the clock
+    assert broken == []
+
+
+def test_who_cannot_be_served_is_told_so_while_others_are_served(server, wish, tmp_path):
+    (tmp_path / "words.zip").write_text("only words")
+    good, bad = together(server.address, [wish, VisitorRequest(tmp_path / "words.zip")])
+    assert good.served
+    assert not bad.served
+    assert bad.words.startswith("words.zip:")
+
+
+def test_two_answers_that_differ_are_noticed(server, wish):
+    alone = visit(server.address, wish)
+    other = visit(server.address, VisitorRequest(wish.archive, wish.samples, steps=1, method="text-probe"))
+    assert alone.answer != other.answer
+    assert alone.answer == visit(server.address, wish).answer
+
+
+def test_memory_is_held_against_what_it_was_when_warm():
+    steady = [(10 * n, 500.0 + 80 * (n < 3)) for n in range(1, 21)]
+    filling = [(number, 500.0 + min(number, LIMITS.sessions)) for number in range(10, 201, 10)]
+    leaking = [(10 * n, 500.0 + 5 * n) for n in range(1, 21)]
+    assert flat(steady).kept
+    assert flat(filling).kept, "sessions that are kept are no leak"
+    assert not flat(leaking).kept
+
+
+def test_a_promise_that_was_not_measured_is_not_kept():
+    assert not Promise("memory", math.nan, 40).kept
+    assert Promise("memory", 40, 40).kept

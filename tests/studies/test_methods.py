@@ -1,0 +1,174 @@
+"""The methods compared: each learns from the shots alone, with the same budget, and says its cost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.bank.vector import fingerprint
+from atlas_engine.data.augment import Augment
+from atlas_engine.engine import Atlas
+from atlas_engine.errors import BankError, ConfigError
+from atlas_engine.heads.base import LabelledFeatures
+from atlas_engine.heads.registry import HEADS
+from studies.methods import STUDY_METHODS, Solver, find_study_method
+from studies.problems import accuracy, draw_problem, shown_shots
+from tests.studies.drawn_tasks import QUICK
+
+ALONE = ("tip", "tip-f", "lpp")
+TRAINED = ("finetune", "lora")
+MIXING = (
+    "linear-probe",
+    "text-probe",
+    "slope",
+    "atlas-iso",
+    "atlas",
+    "atlas-half",
+    "slope+atlas",
+    "atlas+tip",
+    "atlas+lpp",
+    "atlas+text-probe",
+    "auto",
+)
+BUDGET = FewShotConfig(steps=6, batch=4)
+
+
+@pytest.fixture(scope="module")
+def problem(tiny, folder):
+    return draw_problem(folder, tiny.backbone.preprocessing, settings=QUICK, seed=1)
+
+
+@pytest.fixture(scope="module")
+def solver(tiny, bank):
+    return Solver(tiny, bank=bank, config=BUDGET)
+
+
+@pytest.fixture(scope="module")
+def answers(solver, problem):
+    return {name: STUDY_METHODS[name].solve(solver, problem) for name in STUDY_METHODS}
+
+
+@pytest.fixture
+def views(monkeypatch):
+    """How many pictures each random view was made of."""
+    counts, real = [], Augment.__call__
+
+    def counting(self, pixels, generator):
+        counts.append(len(pixels))
+        return real(self, pixels, generator)
+
+    monkeypatch.setattr(Augment, "__call__", counting)
+    return counts
+
+
+def loss(logits, labels):
+    return float(F.cross_entropy(logits, labels))
+
+
+def on_shots(solver, problem, name):
+    """The answer of a method for the very pictures that it learns from."""
+    own = shown_shots(solver.engine, problem)
+    labels = torch.tensor(problem.support.labels)
+    asked = type(problem)(problem.target, problem.seed, problem.support, own, labels, "shots")
+    return STUDY_METHODS[name].solve(solver, asked).logits, labels
+
+
+def test_the_table_has_every_method_and_says_which_mix_vectors():
+    assert list(STUDY_METHODS) == ["zero-shot", *ALONE, *TRAINED, *MIXING]
+    assert [name for name, method in STUDY_METHODS.items() if method.mixes] == list(MIXING)
+    with pytest.raises(ConfigError, match=r"method 'atlas\+lp' is not known. Did you mean 'atlas\+lpp'"):
+        find_study_method("atlas+lp")
+
+
+def test_every_method_has_logits_for_every_test_picture(answers, problem):
+    for name, answer in answers.items():
+        assert answer.logits.shape == (18, 3), name
+        assert bool(torch.isfinite(answer.logits).all()), name
+        assert answer.seconds > 0 or name == "zero-shot"
+
+
+def test_zero_shot_is_that_of_the_engine(tiny, answers, problem):
+    assert answers["zero-shot"].accuracy(problem.labels) == accuracy(tiny, tiny.backbone.visual, problem)
+    pictures = [square.permute(1, 2, 0).numpy() for square in problem.squares]
+    expected = tiny.predict(pictures, problem.support.classes).probs
+    torch.testing.assert_close(answers["zero-shot"].logits.softmax(dim=1), expected)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_head_alone_is_made_from_the_shots_zero_shot_features(tiny, answers, problem, name):
+    evidence = LabelledFeatures(
+        tiny.features(problem.support.pictures),
+        torch.tensor(problem.support.labels),
+        tiny.head(problem.support.classes),
+        logit_scale=tiny.backbone.logit_scale,
+    )
+    pictures = tiny.pictures([square.permute(1, 2, 0).numpy() for square in problem.squares])
+    expected = HEADS[name].alone(evidence).logits(tiny.features(pictures))
+    torch.testing.assert_close(answers[name].logits, expected, rtol=1e-3, atol=1e-3)  # L-BFGS ends nearby
+    assert answers[name].accuracy(problem.labels) > answers["zero-shot"].accuracy(problem.labels)
+
+
+def test_the_features_are_computed_once_and_every_head_is_charged(tiny, problem):
+    solver = Solver(tiny)
+    found = [STUDY_METHODS[name].solve(solver, problem) for name in ("tip", "lpp")]
+    seconds = solver.zero_shot(solver.shots(problem)).seconds
+    assert solver.zero_shot.cache_info().misses == 2, "the shots and the test pictures"
+    assert all(answer.seconds > seconds > 0 for answer in found)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_trained_tower_fits_the_shots_and_leaves_the_base_alone(tiny, problem, name):
+    before = fingerprint(dict(tiny.backbone.visual.state_dict()))
+    solver = Solver(tiny, config=FewShotConfig(steps=12, batch=6))
+    learned, labels = on_shots(solver, problem, name)
+    zero_shot, _ = on_shots(solver, problem, "zero-shot")
+    assert loss(learned, labels) < loss(zero_shot, labels)
+    assert fingerprint(dict(tiny.backbone.visual.state_dict())) == before
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_tower_is_shown_as_many_views_as_coefficients_learn_from(solver, problem, views, name):
+    STUDY_METHODS[name].solve(solver, problem)
+    assert views == [4] * 6, "steps of a batch each"
+    views.clear()
+    STUDY_METHODS[name].solve(Solver(solver.engine, bank=solver.bank, config=FewShotConfig(steps=2)), problem)
+    assert views == [6] * 2, "a batch is never larger than the shots"
+
+
+@pytest.mark.parametrize("name", ["tip-f", "linear-probe", *TRAINED, "atlas", "auto"])
+def test_the_same_problem_has_the_same_answer(tiny, bank, answers, problem, name):
+    again = STUDY_METHODS[name].solve(Solver(tiny, bank=bank, config=BUDGET), problem)
+    assert torch.equal(again.logits, answers[name].logits)
+
+
+def test_coefficients_learned_on_a_fitting_vector_gain(answers, problem):
+    zero_shot = answers["zero-shot"].accuracy(problem.labels)
+    for name in ("atlas", "atlas+tip", "atlas+lpp", "auto"):
+        assert answers[name].accuracy(problem.labels) > zero_shot, name
+
+
+def test_only_auto_may_fall_back(tiny, bank, problem, answers):
+    assert not any(answers[name].fell_back for name in STUDY_METHODS if name != "auto")
+    assert answers["auto"].estimate is not None
+    assert 0 <= answers["auto"].estimate.low <= answers["auto"].estimate.accuracy
+
+
+def test_the_facts_of_a_method_are_what_its_answer_depends_on(tiny, bank):
+    few, many = (Solver(tiny, bank=bank, config=FewShotConfig(steps=steps)) for steps in (2, 3))
+    other = Solver(tiny, bank=bank.without(["noise"]), config=FewShotConfig(steps=2))
+    narrow = Solver(tiny, bank=bank.stored_as("float16"), config=FewShotConfig(steps=2))
+    for name, method in STUDY_METHODS.items():
+        trains = name in (*TRAINED, *MIXING)
+        assert (method.facts(few) != method.facts(many)) == trains, name
+        assert (method.facts(few) != method.facts(other)) == (name in MIXING), name
+        assert (method.facts(few) != method.facts(narrow)) == (name in MIXING), name
+
+
+def test_mixing_needs_a_bank_and_the_rest_does_not(tiny, problem):
+    solver = Solver(Atlas(tiny.backbone), config=BUDGET)
+    for name in MIXING:
+        with pytest.raises(BankError, match="no bank"):
+            STUDY_METHODS[name].solve(solver, problem)
+    assert STUDY_METHODS["tip"].solve(solver, problem).logits.shape == (18, 3)

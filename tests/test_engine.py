@@ -1,0 +1,100 @@
+"""The session object: predictions, features, caches."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import atlas_engine as atlas
+from atlas_engine.cache import Cache
+from atlas_engine.engine import Atlas
+from atlas_engine.errors import ImageError, SupportError
+from tests.drawn import noise_picture
+
+CLASSES = ["cat", "dog", "house"]
+
+
+def test_probabilities_are_the_softmax_of_scaled_cosines(engine):
+    pictures = [noise_picture(seed) for seed in range(3)]
+    predictions = engine.predict(pictures, CLASSES)
+    cosines = engine.features(pictures) @ engine.head(CLASSES).T
+    expected = torch.softmax(engine.backbone.logit_scale * cosines, dim=1)
+    torch.testing.assert_close(predictions.probs, expected)
+    torch.testing.assert_close(predictions.probs.sum(dim=1), torch.ones(3))
+
+
+def test_features_and_heads_have_unit_length(engine):
+    for units in (engine.features([noise_picture(0)]), engine.head(CLASSES)):
+        torch.testing.assert_close(units.norm(dim=1), torch.ones(len(units)))
+
+
+def test_the_order_of_classes_only_permutes_the_columns(engine):
+    pictures = [noise_picture(1)]
+    forward = engine.predict(pictures, CLASSES).probs
+    backward = engine.predict(pictures, CLASSES[::-1]).probs
+    torch.testing.assert_close(forward, backward.flip(1))
+
+
+def test_a_picture_answers_the_same_alone_and_in_a_batch(engine):
+    pictures = [noise_picture(seed) for seed in range(5)]
+    together = engine.features(pictures)
+    alone = torch.cat([engine.features([picture]) for picture in pictures])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)  # batches sum in another order
+
+
+def test_paths_bytes_arrays_and_pictures_of_one_image_answer_alike(engine, examples):
+    path = examples / "cat.jpg"
+    picture = atlas.read_image(path)
+    probs = engine.predict([path, path.read_bytes(), picture, np.array(picture.pixels)], CLASSES).probs
+    assert torch.equal(probs, probs[:1].expand_as(probs))
+
+
+def test_a_warm_cache_gives_back_the_same_numbers_without_the_tower(engine, tmp_path):
+    pictures = [noise_picture(seed) for seed in range(3)]
+    with Cache(tmp_path) as cache:
+        first = Atlas(engine.backbone, cache=cache).predict(pictures, CLASSES)
+        assert len(cache) == len(pictures) + len(CLASSES)
+        deaf = copy.copy(engine.backbone)
+        object.__setattr__(deaf, "text", _fail)  # a cached answer asks neither tower
+        warm = Atlas(deaf, cache=cache)
+        assert torch.equal(warm.predict(pictures, CLASSES).probs, first.probs)
+
+
+def test_another_template_set_is_another_head(engine):
+    assert not torch.equal(engine.head(CLASSES), engine.head(CLASSES, templates="a drawing of a {}"))
+
+
+def test_no_images_and_one_class_are_refused_in_words(engine):
+    with pytest.raises(SupportError, match="got no images"):
+        engine.predict([], CLASSES)
+    with pytest.raises(SupportError, match="at least 2 are needed"):
+        engine.predict([noise_picture(0)], ["cat"])
+    with pytest.raises(SupportError, match=r"Pass \[image\]"):
+        engine.predict("cat.jpg", CLASSES)
+
+
+def test_a_file_that_is_no_image_is_named(engine, tmp_path):
+    path = tmp_path / "letter.jpg"
+    path.write_text("Dear Sir")
+    with pytest.raises(ImageError, match=r"letter\.jpg"):
+        engine.predict([path], CLASSES)
+
+
+def test_predictions_rank_and_print(engine, examples):
+    predictions = engine.predict([examples / "cat.jpg"], CLASSES)
+    (ranked,) = predictions.top(2)
+    assert ranked[0].label == predictions.labels[0]
+    assert ranked[0].prob >= ranked[1].prob
+    assert str(predictions).startswith("cat.jpg  cat ")
+    assert repr(predictions) == "Predictions(1 images × 3 classes)"
+
+
+def test_a_one_shot_does_it_all(examples):
+    assert atlas.predict([examples / "cat.jpg"], CLASSES).labels == ("cat",)
+
+
+def _fail(_texts):
+    raise AssertionError("the text tower was asked")
