@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
     from atlas_engine.adapt.arithmetic.forgetting import ForgettingPoint, forgetting_curve, scale_recipe
     from atlas_engine.adapt.few_shot import FewShotConfig
+    from atlas_engine.adapt.methods import Method, list_methods
     from atlas_engine.adapt.stream import Stream, StreamConfig
     from atlas_engine.adapt.unlabelled import TestTimeConfig
     from atlas_engine.cache import Cache
@@ -56,13 +57,14 @@ _HOMES = {
     "Estimate": "result",
     "FewShotConfig": "adapt.few_shot",
     "ForgettingPoint": "adapt.arithmetic.forgetting",
-    "ImageLimits": "data",
-    "NegateConfig": "adapt.arithmetic.config",
     "Image": "data",
+    "ImageLimits": "data",
+    "Method": "adapt.methods",
+    "NegateConfig": "adapt.arithmetic.config",
     "Predictions": "predictions",
-    "SetupProgress": "library",
     "Recipe": "recipe",
     "Run": "result",
+    "SetupProgress": "library",
     "Step": "result",
     "Stream": "adapt.stream",
     "StreamConfig": "adapt.stream",
@@ -70,22 +72,23 @@ _HOMES = {
     "TestTimeConfig": "adapt.unlabelled",
     "Verdict": "result",
     "ZipLimits": "data",
+    "available_models": "library",
     "contributions": "compose.contributions",
     "describe": "config",
     "export": "compose.export",
     "forgetting_curve": "adapt.arithmetic.forgetting",
+    "list_methods": "adapt.methods",
     "natural_key": "data",
-    "available_models": "library",
     "open": "engine",
     "predict": "engine",
     "prepare": "library",
-    "read_images_in": "data",
     "read_folder": "data",
     "read_image": "data",
     "read_images": "data",
+    "read_images_in": "data",
     "read_zip": "data",
-    "tidy_name": "class_names",
     "scale_recipe": "adapt.arithmetic.forgetting",
+    "tidy_name": "class_names",
 }
 
 __all__ = [
@@ -102,6 +105,7 @@ __all__ = [
     "ForgettingPoint",
     "Image",
     "ImageLimits",
+    "Method",
     "NegateConfig",
     "Predictions",
     "Recipe",
@@ -119,6 +123,7 @@ __all__ = [
     "describe",
     "export",
     "forgetting_curve",
+    "list_methods",
     "natural_key",
     "open",
     "predict",

@@ -1,21 +1,24 @@
-"""The session object: a model on a device, and what one can do with it. Sits above every other part.
+"""The session object: a model on a device, its bank of task vectors, and what one can do with them.
 
     with atlas.open() as engine:
         engine.predict(["a.jpg", "b.jpg"], ["otter", "seal"]).top(3)
         result = engine.few_shot(Support.from_folder("my_photos")).result()
 
-Opening is expensive and using it is cheap, so open once and keep it.
+Opening is expensive and using it is cheap, so open once and keep it. The session builds an `AdaptContext` and
+hands it to `adapt`; it holds no method's logic.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,24 +26,11 @@ from atlas_engine import runtime
 from atlas_engine.adapt.arithmetic.addition import add, named_tasks, task_vectors_for
 from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
 from atlas_engine.adapt.arithmetic.negation import CONTROL, TARGET, negate
-from atlas_engine.adapt.arithmetic.scene import ArithmeticContext as ManyTasks
-from atlas_engine.adapt.arithmetic.scene import ArithmeticTask
-from atlas_engine.adapt.few_shot import (
-    AUTO,
-    FewShotConfig,
-    FewShotContext,
-    adapt_few_shot,
-    find_few_shot_method,
-)
-from atlas_engine.adapt.methods import find_unlabelled_method
+from atlas_engine.adapt.context import AdaptContext, TaskData
+from atlas_engine.adapt.few_shot import FewShotConfig, adapt_few_shot
+from atlas_engine.adapt.methods import AUTO, find_method
 from atlas_engine.adapt.stream import Stream, StreamConfig
-from atlas_engine.adapt.unlabelled import (
-    NormsResult,
-    TestTimeConfig,
-    UnlabelledContext,
-    adapt_norms,
-    adapt_unlabelled,
-)
+from atlas_engine.adapt.unlabelled import NormsResult, TestTimeConfig, adapt_norms, adapt_unlabelled
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.bank_file import find_bank, load_bank
 from atlas_engine.bank.vector import fingerprint
@@ -64,6 +54,9 @@ __all__ = ["Atlas", "open", "predict"]
 
 BATCH = 32
 HEADS = 16  # sets of class names whose embeddings are kept in memory
+SAMPLES = 64  # numbers of each tensor that identify it for the cache
+
+FindBank = Callable[[], Path | None]
 
 
 def open(
@@ -81,26 +74,33 @@ def open(
     runtime.keep_memory()
     store = Cache(cache_folder()) if cache is True else None if cache is False else cache
     backbone = open_backbone(model, device=runtime.pick_device(device))
-    path = Path(bank) if bank else find_bank(dict(backbone.visual.named_parameters()))
-    return Atlas(backbone, bank_path=path, cache=store)
+    find: FindBank = lambda: find_bank(dict(backbone.visual.named_parameters()))  # noqa: E731
+    return Atlas(backbone, bank_path=Path(bank) if bank else find, cache=store)
 
 
 def predict(images: Sequence[ImageSource], classes: Sequence[str], *, model: str = "bundled") -> Predictions:
-    """Zero-shot predictions, opening and closing the model on the way."""
+    """Zero-shot predictions by a model that is opened and closed on the way."""
     with open(model) as engine:
         return engine.predict(images, classes)
 
 
 class Atlas:
-    """A model on a device, with a cache of what it has already seen and read."""
+    """A model on a device, with a cache of features and class embeddings."""
 
     def __init__(
-        self, backbone: Backbone, *, bank_path: Path | None = None, cache: Cache | None = None
+        self,
+        backbone: Backbone,
+        *,
+        bank_path: Path | FindBank | None = None,
+        cache: Cache | None = None,
     ) -> None:
+        """`bank_path` is the bank's file, or what finds it when a bank is first needed."""
         self.backbone = backbone
-        self.bank_path = bank_path
         self.cache = cache
-        self._read_head = functools.lru_cache(maxsize=HEADS)(self._head)
+        self._given_bank_path = bank_path
+        self._cached_head = functools.lru_cache(maxsize=HEADS)(self._compute_head)
+
+    # ---- zero-shot
 
     def predict(
         self, images: Sequence[ImageSource], classes: Sequence[str], *, templates: str | None = None
@@ -110,39 +110,51 @@ class Atlas:
         logits = logit_scale · normalise(features) @ headᵀ        # (N D) @ (D C) -> (N C)
         """
         names = check_class_names(classes, at_least=2)
-        pictures = self.pictures(images)
-        logits = self.backbone.logit_scale * self.features(pictures) @ self.head(names, templates=templates).T
-        return predictions_from_logits(tuple(picture.name for picture in pictures), names, logits)
+        read = self.read_images(images)
+        logits = self.backbone.logit_scale * self.features(read) @ self.head(names, templates=templates).T
+        return predictions_from_logits(tuple(image.name for image in read), names, logits)
 
-    def pictures(self, images: Sequence[ImageSource]) -> list[Image]:
-        """The images read and guarded: paths, bytes, PIL images, arrays or pictures."""
+    def read_images(self, images: Sequence[ImageSource]) -> list[Image]:
+        """The images, read and guarded: paths, bytes, PIL images, arrays or images that were read before."""
         if isinstance(images, (str, bytes)):
             raise SupportError("images must be a list, but got one image. Pass [image].")
         if not len(images):
             raise SupportError("got no images. Give at least one.")
         return [read_image(image) for image in images]
 
-    def head(self, classes: Sequence[str], *, templates: str | None = None) -> Tensor:
-        """Class embeddings (C D), L2-normalised; `templates` is a set's name or a sentence with {}."""
-        return self._read_head(tuple(classes), find_templates(templates or self.backbone.templates))
+    def pixels(self, images: Sequence[Image]) -> UInt8[Tensor, "N 3 S S"]:
+        """The images at the size that the model takes; none give an empty tensor."""
+        how = self.backbone.preprocessing
+        rows = [
+            to_pixels(image, how.size, resize=how.resize, interpolation=how.interpolation) for image in images
+        ]
+        return torch.stack(rows) if rows else torch.empty(0, 3, how.size, how.size, dtype=torch.uint8)
 
-    def features(self, pictures: Sequence[Image]) -> Tensor:
-        """Image features (N D), L2-normalised, in float32 on the device; cached by picture."""
-        keys = [cache_key("image", self.fingerprint, picture.digest) for picture in pictures]
-        found = {key: self.cache.get_tensor(key) for key in keys} if self.cache is not None else {}
-        todo = {key: picture for key, picture in zip(keys, pictures, strict=True) if found.get(key) is None}
-        for batch_keys, features in self._computed(todo):
-            found.update(zip(batch_keys, features, strict=True))
-            if self.cache is not None:
-                for key, feature in zip(batch_keys, features, strict=True):
-                    self.cache.put_tensor(key, feature)
+    def head(self, classes: Sequence[str], *, templates: str | None = None) -> Float[Tensor, "C D"]:
+        """Class embeddings of length 1; `templates` is a set's name or a sentence with {}."""
+        return self._cached_head(tuple(classes), find_templates(templates or self.backbone.templates))
+
+    def features(self, images: Sequence[Image]) -> Float[Tensor, "N D"]:
+        """Image features of length 1, in float32 on the device; cached by image."""
+        if self.cache is None:
+            return torch.cat(list(self._compute_features(images))).to(self.backbone.device)
+        keys = [cache_key("image", self.weights_id, image.digest) for image in images]
+        found = {key: self.cache.get_tensor(key) for key in keys}
+        missing = {key: image for key, image in zip(keys, images, strict=True) if found[key] is None}
+        computed = (row for part in self._compute_features(list(missing.values())) for row in part)
+        for key, row in zip(missing, computed, strict=True):
+            found[key] = row
+            self.cache.put_tensor(key, row)
         rows = [row for row in (found[key] for key in keys) if row is not None]
         return torch.stack(rows).to(self.backbone.device)
 
+    # ---- the bank, and what identifies the weights
+
     @functools.cached_property
-    def fingerprint(self) -> str:
-        """What stands for the image tower's weights: of caches, banks and recipes."""
-        return fingerprint(dict(self.backbone.visual.state_dict()))
+    def bank_path(self) -> Path | None:
+        """The bank's file; looked for when first asked for."""
+        given = self._given_bank_path
+        return given() if callable(given) else given
 
     @functools.cached_property
     def bank(self) -> TaskVectorBank:
@@ -154,6 +166,24 @@ class Atlas:
             )
         return load_bank(self.bank_path, device=self.backbone.device)
 
+    @functools.cached_property
+    def weights_id(self) -> str:
+        """What the cache knows the weights by: a hash of their names, shapes and a sample of their
+        numbers."""
+        return _sample_hash(self.backbone.visual)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """The hash of the image tower's weights and buffers, as in recipes; computed once."""
+        return fingerprint(dict(self.backbone.visual.state_dict()))
+
+    @functools.cached_property
+    def _base_fingerprint(self) -> str:
+        """The hash of the image tower's parameters, as in banks; computed once."""
+        return fingerprint(dict(self.backbone.visual.named_parameters()))
+
+    # ---- adapting
+
     def few_shot(
         self,
         support: Support,
@@ -164,20 +194,17 @@ class Atlas:
         layout: Layout | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
-        """Adapt to the support's classes, with `bank` (the engine's own) to draw on.
+        """Adapt to the support's classes by mixing the vectors of `bank` (the engine's own by default).
 
-        `auto` learns coefficients and a head together, holds images out to see whether that helps, and keeps
-        zero-shot where it does not. The other methods are in `adapting.METHODS`.
+        `auto` learns coefficients and a head, holds images out to see whether that helps, and keeps zero-shot
+        where it does not. The other methods are in `adapt.methods.FEW_SHOT_METHODS`.
         """
-        find_few_shot_method(method)
+        find_method("few-shot", method)
         chosen = config or FewShotConfig()
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            text = self.head(check_class_names(support.classes, at_least=2)).clone()
-            donors = self.bank if bank is None else bank
-            self._base_blocks(donors)
-            scene = FewShotContext(self.backbone, donors, support, text, self.fingerprint)
-            return adapt_few_shot(scene, method=method, config=chosen, layout=layout, seed=seed, stop=stop)
+            context = self._context({"support": support}, bank=bank)
+            return adapt_few_shot(context, method=method, config=chosen, layout=layout, seed=seed, stop=stop)
 
         return Run(start)
 
@@ -191,17 +218,17 @@ class Atlas:
         bank: TaskVectorBank | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
-        """Adapt to pictures without labels that may show any of `classes`.
+        """Adapt to images without labels that may show any of `classes`.
 
-        `auto` keeps zero-shot where a check says that adapting did not help. The other objectives are in
-        `adapt.without_labels.METHODS`.
+        `auto` keeps zero-shot where a check says that adapting did not help. The other methods are in
+        `adapt.methods.UNLABELLED_METHODS`.
         """
-        find_unlabelled_method(objective)
+        find_method("test-time", objective)
         chosen = config or TestTimeConfig()
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            scene = self.unlabelled(images, classes, bank=bank)
-            return adapt_unlabelled(scene, method=objective, config=chosen, seed=seed, stop=stop)
+            context = self._unlabelled_context(images, classes, bank=bank)
+            return adapt_unlabelled(context, method=objective, config=chosen, seed=seed, stop=stop)
 
         return Run(start)
 
@@ -212,13 +239,15 @@ class Atlas:
         *,
         method: str,
         config: TestTimeConfig | None = None,
+        bank: TaskVectorBank | None = None,
         seed: int = 0,
     ) -> Run[NormsResult]:
-        """The baselines of `test_time` that tune norm layers, `without_labels.NORMS`: answers, no recipe."""
+        """The baselines of `test_time` that tune norm layers, `NORM_BASELINES`: answers, no recipe."""
+        chosen = config or TestTimeConfig()
 
         def start(stop: threading.Event) -> Generator[Step, None, NormsResult]:
-            scene = self.unlabelled(images, classes)
-            return adapt_norms(scene, method=method, config=config or TestTimeConfig(), seed=seed, stop=stop)
+            context = self._unlabelled_context(images, classes, bank=bank)
+            return adapt_norms(context, method=method, config=chosen, seed=seed, stop=stop)
 
         return Run(start)
 
@@ -232,29 +261,22 @@ class Atlas:
         bank: TaskVectorBank | None = None,
         seed: int = 0,
     ) -> Stream:
-        """Answers for pictures one by one as they arrive, each learning from those before it."""
-        donors = self.bank if bank is None else bank
+        """Answers for images one by one as they arrive, each learning from those before it."""
+        context = self._unlabelled_context(None, classes, bank=bank)
 
-        def see(image: ImageSource) -> tuple[Image, Tensor]:
-            (picture,) = self.pictures([image])
-            return picture, self._squares([picture])[0]
+        def read(source: ImageSource) -> tuple[Image, Tensor]:
+            (image,) = self.read_images([source])
+            return image, self.pixels([image])[0]
 
         return Stream(
-            self._scene([], check_class_names(classes, at_least=2), donors),
-            see=see,
-            by=lambda recipe: self.answering(recipe, bank=donors),
+            context,
+            read=read,
+            make_predictor=lambda recipe: self.predictor(recipe, bank=context.bank),
             objective=objective,
             config=config,
             learning=learning,
             seed=seed,
         )
-
-    def unlabelled(
-        self, images: Sequence[ImageSource], classes: Sequence[str], *, bank: TaskVectorBank | None = None
-    ) -> UnlabelledContext:
-        """Pictures and class names before this model, as `test_timing` takes them."""
-        names = check_class_names(classes, at_least=2)
-        return self._scene(self.pictures(images), names, self.bank if bank is None else bank)
 
     def negate(
         self,
@@ -276,8 +298,8 @@ class Atlas:
         chosen = chosen if keep is None else dataclasses.replace(chosen, keep=keep)
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            scene = self._many({TARGET: target, CONTROL: control}, self.bank if bank is None else bank)
-            return negate(scene, vector=vector, method=method, config=chosen, seed=seed, stop=stop)
+            context = self._context({TARGET: target, CONTROL: control}, bank=bank)
+            return negate(context, vector=vector, method=method, config=chosen, seed=seed, stop=stop)
 
         return Run(start)
 
@@ -294,98 +316,111 @@ class Atlas:
         several, chosen = named_tasks(tasks), config or AddConfig()
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            scene = self._many(several, task_vectors_for(self.bank, list(several)) if bank is None else bank)
-            return add(scene, method=method, config=chosen, seed=seed, stop=stop)
+            vectors = task_vectors_for(self.bank, list(several)) if bank is None else bank
+            context = self._context(several, bank=vectors)
+            return add(context, method=method, config=chosen, seed=seed, stop=stop)
 
         return Run(start)
 
+    # ---- using what was learned
+
     def adapted(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> nn.Module:
         """The image tower that a recipe describes: an ordinary module that costs what the base costs."""
-        donors = self.bank if bank is None else bank
-        recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=donors.fingerprint)
-        composer = Composer(self._base_blocks(donors), donors, recipe.coefficients.layout)
-        theta = composer.compose(recipe.coefficients.values.to(donors.device))
+        vectors = self.bank if bank is None else bank
+        recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
+        self._require_own_bank(vectors)
+        base = dict(self.backbone.visual.named_parameters())
+        composer = Composer(base, vectors, recipe.coefficients.layout)
+        theta = composer.compose(recipe.coefficients.values.to(vectors.device))
         return materialise(self.backbone.visual, theta)
 
-    def answering(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> Callable[[Tensor], Tensor]:
-        """What answers by a recipe: uint8 squares (N 3 S S), as the tower takes them, to (N C)."""
+    def predictor(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> Callable[[Tensor], Tensor]:
+        """A function from pixels (N 3 S S) uint8 to logits (N C) by a recipe."""
         return as_predictor(recipe, self.adapted(recipe, bank=bank), self.backbone, self.head(recipe.classes))
 
-    def logits(self, recipe: Recipe, squares: Tensor, *, bank: TaskVectorBank | None = None) -> Tensor:
-        """What a recipe says of squares, once; `as_predictor` is for more than one time."""
-        return self.answering(recipe, bank=bank)(squares)
+    def logits(
+        self, recipe: Recipe, pixels: UInt8[Tensor, "N 3 S S"], *, bank: TaskVectorBank | None = None
+    ) -> Float[Tensor, "N C"]:
+        """Logits by a recipe, once; `predictor` is for more than one time."""
+        return self.predictor(recipe, bank=bank)(pixels)
 
     def compare(
         self, images: Sequence[ImageSource], recipe: Recipe, *, bank: TaskVectorBank | None = None
     ) -> Comparison:
         """The same images by zero-shot and by what a recipe describes."""
-        pictures = self.pictures(images)
-        names = tuple(picture.name for picture in pictures)
-        adapted = predictions_from_logits(
-            names, recipe.classes, self.logits(recipe, self._squares(pictures), bank=bank)
-        )
-        return Comparison(self.predict(pictures, recipe.classes), adapted)
+        read = self.read_images(images)
+        logits = self.logits(recipe, self.pixels(read), bank=bank)
+        adapted = predictions_from_logits(tuple(image.name for image in read), recipe.classes, logits)
+        return Comparison(self.predict(read, recipe.classes), adapted)
 
     def close(self) -> None:
-        """Let go of the cache; the model goes with the object."""
+        """Close the cache; the model goes with the object."""
         if self.cache is not None:
             self.cache.close()
 
-    def _base_blocks(self, bank: TaskVectorBank) -> dict[str, Tensor]:
-        """The base model's parameters, if the bank was made for them."""
-        weights: dict[str, Tensor] = dict(self.backbone.visual.named_parameters())
-        if fingerprint(weights) != bank.base:
+    # ---- contexts
+
+    def _context(self, tasks: Mapping[str, Support], *, bank: TaskVectorBank | None) -> AdaptContext:
+        """The labelled images of one or more tasks before this model and a bank that was made for it."""
+        data = tuple(self._task_data(name, support) for name, support in tasks.items())
+        vectors = self.bank if bank is None else bank
+        self._require_own_bank(vectors)
+        return AdaptContext(self.backbone, vectors, self.fingerprint, data)
+
+    def _task_data(self, name: str, support: Support) -> TaskData:
+        classes = check_class_names(support.classes, at_least=2)
+        return TaskData(
+            name,
+            support.classes,
+            self.head(classes).clone(),
+            self.pixels(support.pictures),
+            torch.tensor(support.labels, device=self.backbone.device),
+        )
+
+    def _unlabelled_context(
+        self,
+        images: Sequence[ImageSource] | None,
+        classes: Sequence[str],
+        *,
+        bank: TaskVectorBank | None = None,
+    ) -> AdaptContext:
+        """Images without labels, or no images yet, and class names."""
+        names = check_class_names(classes, at_least=2)
+        read = [] if images is None else self.read_images(images)
+        vectors = self.bank if bank is None else bank
+        self._require_own_bank(vectors)
+        task = TaskData("images", names, self.head(names).clone(), self.pixels(read))
+        return AdaptContext(self.backbone, vectors, self.fingerprint, (task,))
+
+    def _require_own_bank(self, bank: TaskVectorBank) -> None:
+        """Raise unless the bank was made for this model."""
+        if self._base_fingerprint != bank.base:
             raise BankError(
                 f"this bank was made for another model than {self.backbone.name}. "
                 f"Open the model that it names (`atlas bank show FILE`), or a bank for this one."
             )
-        return weights
 
-    def _many(self, tasks: Mapping[str, Support], bank: TaskVectorBank) -> ManyTasks:
-        """Several tasks before this model, if the bank was made for it."""
-        self._base_blocks(bank)
-        heads = {name: self.head(check_class_names(one.classes, at_least=2)) for name, one in tasks.items()}
-        several = tuple(ArithmeticTask(name, one, heads[name].clone()) for name, one in tasks.items())
-        return ManyTasks(self.backbone, bank, several, self.fingerprint)
+    # ---- towers
 
-    def _scene(
-        self, pictures: Sequence[Image], classes: tuple[str, ...], bank: TaskVectorBank
-    ) -> UnlabelledContext:
-        self._base_blocks(bank)
-        side = self.backbone.preprocessing.size
-        squares = self._squares(pictures) if pictures else torch.empty(0, 3, side, side, dtype=torch.uint8)
-        return UnlabelledContext(
-            self.backbone, bank, squares, classes, self.head(classes).clone(), self.fingerprint
-        )
+    def _compute_head(self, classes: tuple[str, ...], templates: tuple[str, ...]) -> Float[Tensor, "C D"]:
+        key = self.weights_id if self.cache is not None else ""
+        return text_head(self.backbone, classes, templates, cache=self.cache, key=key)
 
-    def _squares(self, pictures: Sequence[Image]) -> Tensor:
-        shape = self.backbone.preprocessing
-        return torch.stack(
-            [
-                to_pixels(p, shape.size, resize=shape.resize, interpolation=shape.interpolation)
-                for p in pictures
-            ]
-        )
-
-    def _head(self, classes: tuple[str, ...], templates: tuple[str, ...]) -> Tensor:
-        return text_head(self.backbone, classes, templates, cache=self.cache, key=self.fingerprint)
-
-    def _computed(self, todo: dict[str, Image]) -> Iterator[tuple[list[str], Tensor]]:
-        keys = list(todo)
-        shape = self.backbone.preprocessing
-        for start in range(0, len(keys), BATCH):
-            some = keys[start : start + BATCH]
-            images = to_batch(
-                [todo[key] for key in some],
-                size=shape.size,
-                mean=shape.mean,
-                std=shape.std,
-                resize=shape.resize,
-                interpolation=shape.interpolation,
+    def _compute_features(self, images: Sequence[Image]) -> Iterator[Float[Tensor, "B D"]]:
+        """Features of length 1 on the CPU, a batch at a time."""
+        how = self.backbone.preprocessing
+        for start in range(0, len(images), BATCH):
+            batch = to_batch(
+                images[start : start + BATCH],
+                size=how.size,
+                mean=how.mean,
+                std=how.std,
+                resize=how.resize,
+                interpolation=how.interpolation,
             )
             with torch.inference_mode():
-                features = F.normalize(self.backbone.visual(images.to(self.backbone.device)).float(), dim=-1)
-            yield some, features.cpu().clone()
+                features = F.normalize(self.backbone.visual(batch.to(self.backbone.device)).float(), dim=-1)
+            yield features.cpu().clone()
 
     def __enter__(self) -> Atlas:
         return self
@@ -395,3 +430,14 @@ class Atlas:
 
     def __repr__(self) -> str:
         return f"Atlas({self.backbone!r})"
+
+
+def _sample_hash(module: nn.Module) -> str:
+    """A hash of names, shapes and evenly spaced numbers: no fine-tuning leaves all of those as they were."""
+    found = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        flat = tensor.detach().flatten()
+        sample = flat[:: max(1, len(flat) // SAMPLES)].cpu().double()
+        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
+        found.update(sample.numpy().tobytes())
+    return found.hexdigest()

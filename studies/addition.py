@@ -17,7 +17,7 @@ from typing import Any
 
 from atlas_engine.adapt.arithmetic.addition import ADAMERGING, ATLAS, OWN, SCALAR, UNIFORM
 from atlas_engine.adapt.arithmetic.config import AddConfig
-from atlas_engine.adapt.verdict import ZERO_SHOT
+from atlas_engine.adapt.methods import ZERO_SHOT
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.edit import ties_contributions
 from atlas_engine.compose.compose import Composer

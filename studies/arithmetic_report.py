@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from atlas_engine.adapt.arithmetic.addition import OWN
-from atlas_engine.adapt.verdict import ZERO_SHOT
+from atlas_engine.adapt.methods import ZERO_SHOT
 from atlas_engine.views.heatmap import Grid
 from studies.addition import AdditionRow
 from studies.negation import NegationRow

@@ -24,9 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atlas_engine.adapt import few_shot
 from atlas_engine.adapt.few_shot import FewShotConfig
-from atlas_engine.adapt.verdict import ZERO_SHOT
+from atlas_engine.adapt.methods import AUTO, FEW_SHOT_METHODS, ZERO_SHOT
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.learners import apply_difference
 from atlas_engine.bank.train import FineTuneSettings, LabelledPixels, TrainingTask, fine_tune
@@ -271,10 +270,11 @@ _ROWS = (
     _tower("lora", "lora"),
     *(
         _mixed(name)
-        for name, row in few_shot.FEW_SHOT_METHODS.items()
-        if row.mixes or HEADS[row.head].feature_level is not FeatureLevel.projected
+        for name, row in FEW_SHOT_METHODS.items()
+        if name != AUTO
+        and (row.uses_task_vectors or HEADS[row.head].feature_level is not FeatureLevel.projected)
     ),
-    _mixed(few_shot.AUTO),
+    _mixed(AUTO),
 )
 
 STUDY_METHODS = MappingProxyType({row.name: row for row in _ROWS})

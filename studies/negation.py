@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from atlas_engine.adapt.arithmetic.config import NegateConfig
 from atlas_engine.adapt.arithmetic.negation import ATLAS, CONTROL, SCALAR, TARGET
 from atlas_engine.adapt.arithmetic.recipes import task_columns
-from atlas_engine.adapt.verdict import ZERO_SHOT
+from atlas_engine.adapt.methods import ZERO_SHOT
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from atlas_engine import runtime
-from atlas_engine.adapt.arithmetic.course import TaskSampler
 from atlas_engine.adapt.few_shot import FewShotConfig, learn_few_shot
 from atlas_engine.adapt.optimise import optimise
+from atlas_engine.adapt.samplers import TaskSampler
 from atlas_engine.adapt.trainable import Trainable, TrainableCoefficients
 from atlas_engine.adapt.trainable_part import FrozenSplit
 from atlas_engine.bank.bank import TaskVectorBank

@@ -17,12 +17,11 @@ from types import MappingProxyType
 from typing import Any
 
 from atlas_engine.adapt import methods
-from atlas_engine.adapt.unlabelled import TestTimeConfig, adapt_norms
+from atlas_engine.adapt.unlabelled import TestTimeConfig
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.engine import Atlas
 from atlas_engine.heads.base import text_logits
 from atlas_engine.predictions import join_predictions
-from atlas_engine.result import Run
 from studies.methods import ZERO_SHOT, Answer
 from studies.problems import units
 from studies.rolls import Roll
@@ -81,8 +80,9 @@ def _norms(name: str) -> UnlabelledStudyMethod:
 
     def solve(learner: UnlabelledSolver, roll: Roll, seed: int) -> Answer:
         start = time.perf_counter()
-        scene = learner.engine.unlabelled(roll.pictures, roll.classes, bank=learner.bank)
-        run = Run(lambda stop: adapt_norms(scene, method=name, config=learner.budget, seed=seed, stop=stop))
+        run = learner.engine.test_time_norms(
+            roll.pictures, roll.classes, method=name, config=learner.budget, bank=learner.bank, seed=seed
+        )
         logits = run.result().logits
         return Answer(logits, time.perf_counter() - start)
 
@@ -117,7 +117,7 @@ def _config(learner: UnlabelledSolver) -> dict[str, Any]:
 _ROWS = (
     UnlabelledStudyMethod(ZERO_SHOT, _by_names, lambda _: {}, mixes=False),
     *(_norms(name) for name in methods.NORM_BASELINES),
-    *(_mixed(name) for name in methods.UNLABELLED_METHODS if name != ZERO_SHOT),
+    *(_mixed(name) for name in methods.UNLABELLED_METHODS if name not in (ZERO_SHOT, AUTO)),
     _mixed(AUTO),
     UnlabelledStudyMethod(STREAM, _streamed, _mixture),
 )

@@ -59,7 +59,7 @@ def test_a_vector_is_tied_to_its_base_and_gives_back_the_accuracy_it_claims(vect
 
 def test_the_centroid_is_the_mean_feature_of_the_training_pictures(vector, folder):
     engine = tiny_engine()
-    whole = engine.features(engine.pictures([item.source for item in folder.items])).mean(dim=0)
+    whole = engine.features(engine.read_images([item.source for item in folder.items])).mean(dim=0)
     centroid = torch.tensor(vector.info.centroid)
     assert torch.cosine_similarity(centroid, whole, dim=0) > 0.99  # 27 of the 36 pictures, of like classes
 

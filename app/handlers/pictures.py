@@ -23,12 +23,14 @@ def read_pictures(named: Iterable[tuple[Key, str]]) -> Iterator[tuple[Key, atlas
 
 
 def as_seen(
-    engine: atlas.Atlas, pictures: Sequence[atlas.Image], classes: Sequence[str]
+    engine: atlas.Atlas,
+    pictures: Sequence[atlas.Image],
+    classes: Sequence[str],  # noqa: ARG001
 ) -> list[atlas.Image]:
     """Pictures as small as the model takes them: its answers stay the same, and a session can hold many."""
     if not pictures:
         return []
-    squares = engine.unlabelled(pictures, classes).squares  # (N 3 S S)
+    squares = engine.pixels(pictures)  # (N 3 S S)
     return [
         atlas.Image(picture.name, square.permute(1, 2, 0).numpy())
         for picture, square in zip(pictures, squares, strict=True)

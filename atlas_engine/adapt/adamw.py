@@ -1,27 +1,35 @@
-"""AdamW as a pure function, over R runs at once. Knows nothing of losses or models.
+"""AdamW over R runs side by side: the update, the values being learned, and the best of them so far.
 
-The learned tensors are tiny (a few thousand coefficients), so every update makes new ones: whoever holds an
-old value keeps it. All arithmetic is element by element, so runs that share a tensor (R ...) stay strangers.
+The learned tensors are small (a few thousand coefficients), so every update makes new ones: whoever holds an
+old value keeps it. All arithmetic is element by element, so runs that share a tensor (R …) cannot mix.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["AdamState", "adamw", "keep_runs", "per_run_norm", "unit_norm"]
+from atlas_engine.adapt.trainable import TrainableTensor
+from atlas_engine.errors import ConfigError
+
+__all__ = ["AdamState", "BestValues", "LearnedValues", "adamw", "keep_runs", "per_run_norm", "unit_norm"]
 
 BETA_MEAN, BETA_SQUARE, EPSILON = 0.9, 0.999, 1e-8
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
 class AdamState:
     """Running moments of the gradient of one tensor."""
 
-    mean: Tensor  # (R ...)
-    square: Tensor  # (R ...)
+    mean: Float[Tensor, "R ..."]
+    square: Float[Tensor, "R ..."]
     count: int = 0
 
     @classmethod
@@ -31,12 +39,17 @@ class AdamState:
 
 
 def adamw(
-    value: Tensor, grad: Tensor, state: AdamState, *, lr: float, weight_decay: float
-) -> tuple[Tensor, AdamState]:
+    value: Float[Tensor, "R ..."],
+    grad: Float[Tensor, "R ..."],
+    state: AdamState,
+    *,
+    lr: float,
+    weight_decay: float,
+) -> tuple[Float[Tensor, "R ..."], AdamState]:
     """The next value and state: x ← x (1 − lr·wd) − lr · m̂ / (√v̂ + ε), decay decoupled from the gradient.
 
-    The decay pulls coefficients towards zero, which is zero-shot. From x = 1, g = 5, lr = 0.1, wd = 0 the
-    first step goes by lr, whatever g: x = 0.9.
+    The decay pulls coefficients to zero, which is zero-shot. From x = 1, g = 5, lr = 0.1, wd = 0 the first
+    step has length lr, whatever g is: x = 0.9.
     """
     count = state.count + 1
     mean = torch.lerp(state.mean, grad, 1.0 - BETA_MEAN)
@@ -47,21 +60,81 @@ def adamw(
     return moved, AdamState(mean, square, count)
 
 
-def per_run_norm(grad: Tensor) -> Tensor:
-    """(R ...) -> (R): the length of each run's gradient."""
+def per_run_norm(grad: Float[Tensor, "R ..."]) -> Float[Tensor, " R"]:
+    """The length of each run's gradient."""
     norms: Tensor = torch.linalg.vector_norm(grad.flatten(1), dim=1)
     return norms
 
 
-def unit_norm(grad: Tensor) -> Tensor:
-    """Each run's gradient with length 1, and a gradient of zero as it is.
+def unit_norm(grad: Float[Tensor, "R ..."]) -> Float[Tensor, "R ..."]:
+    """Each run's gradient scaled to length 1; a gradient of zero stays.
 
-    The paper's own loop clips a scaled half-precision gradient, which amounts to this; here it is on purpose.
+    The paper's code clips the gradient before it removes the scale of half precision, which amounts to this.
     """
     norm = per_run_norm(grad).reshape(-1, *[1] * (grad.ndim - 1))
     return grad / torch.where(norm > 0, norm, torch.ones_like(norm))
 
 
-def keep_runs(mask: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """``new`` for the runs where ``mask`` (R) is true, ``old`` for the rest."""
+def keep_runs(
+    mask: Bool[Tensor, " R"], new: Float[Tensor, "R ..."], old: Float[Tensor, "R ..."]
+) -> Float[Tensor, "R ..."]:
+    """`new` for the runs where `mask` is true, `old` for the others."""
     return torch.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+
+class LearnedValues:
+    """The tensors being learned, by name, with the AdamW state of each."""
+
+    def __init__(
+        self, tensors: Mapping[str, TrainableTensor], *, lr: float, weight_decay: float, normalise: bool
+    ) -> None:
+        """The settings hold for each tensor that has none of its own."""
+        self._tensors = dict(tensors)
+        self._lr, self._weight_decay, self._normalise = lr, weight_decay, normalise
+        self.values: Mapping[str, Tensor] = {name: t.start.detach().clone() for name, t in tensors.items()}
+        self._states = {name: AdamState.zero(value) for name, value in self.values.items()}
+        counts = {value.shape[0] for value in self.values.values()}
+        if len(counts) != 1:
+            raise ConfigError(
+                f"what is to be learned has {sorted(counts)} runs. Every tensor needs the same R."
+            )
+        (self.runs,) = counts
+        self.device = next(iter(self.values.values())).device
+
+    def update(self, grads: Mapping[str, Tensor], *, lr_factor: float, alive: Sequence[bool]) -> None:
+        """Move every value by one AdamW step; runs that are over stay where they are."""
+        mask = torch.tensor(alive, device=self.device)
+        values = {}
+        for name, tensor in self._tensors.items():
+            moved, self._states[name] = adamw(
+                self.values[name],
+                unit_norm(grads[name]) if _or(tensor.normalise, self._normalise) else grads[name],
+                self._states[name],
+                lr=self._lr * tensor.lr_scale * lr_factor,
+                weight_decay=_or(tensor.weight_decay, self._weight_decay),
+            )
+            values[name] = keep_runs(mask, moved, self.values[name])
+        self.values = values
+
+
+class BestValues:
+    """The values with the highest score so far, run by run. A tie keeps the earlier ones."""
+
+    def __init__(self, start: Mapping[str, Tensor], *, runs: int) -> None:
+        self.scores = [-math.inf] * runs
+        self.values = dict(start)
+
+    def offer(
+        self, scores: Sequence[float] | None, values: Mapping[str, Tensor], alive: Sequence[bool]
+    ) -> None:
+        """Take the values of the runs whose score is higher than before."""
+        if scores is None:
+            return
+        better = [good and new > old for good, new, old in zip(alive, scores, self.scores, strict=True)]
+        self.scores = [new if won else old for won, new, old in zip(better, scores, self.scores, strict=True)]
+        mask = torch.tensor(better, device=next(iter(values.values())).device)
+        self.values = {name: keep_runs(mask, value, self.values[name]) for name, value in values.items()}
+
+
+def _or(own: Value | None, default: Value) -> Value:
+    return default if own is None else own

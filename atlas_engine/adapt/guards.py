@@ -1,4 +1,4 @@
-"""What can end a loop early: the clock, a person, numbers gone wrong. Knows nothing of what is learned."""
+"""What can end a run early: its deadline, a person who stops it, a loss that diverges or collapses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMOOTHING = 0.9  # share of the past in a smoothed loss
 
 
 class StopFlag(Protocol):
-    """A flag that another thread may raise, such as ``threading.Event``."""
+    """A flag that another thread may set, such as `threading.Event`."""
 
     def is_set(self) -> bool:
         """Whether to stop."""
@@ -35,7 +35,7 @@ class StopRun(Exception):  # noqa: N818 - the end of a loop, not an error
 
 
 class RunGuard:
-    """The clock and the stop flag; ``check`` ends the loop from wherever it is."""
+    """The deadline and the stop flag; `check` ends the run from wherever it is."""
 
     def __init__(
         self, *, deadline_seconds: float | None, stop: StopFlag | None, clock: Callable[[], float]
@@ -44,11 +44,11 @@ class RunGuard:
         self._began = clock()
 
     def seconds(self) -> float:
-        """Time since the loop began."""
+        """Seconds since the run began."""
         return self._clock() - self._began
 
     def check(self) -> None:
-        """Raise `StopRun` when the loop should end."""
+        """Raise `StopRun` when the run should end."""
         if self._stop is not None and self._stop.is_set():
             raise StopRun(Outcome.cancelled, "the run was cancelled; what it had learned so far is kept.")
         if self._limit is not None and self.seconds() >= self._limit:
@@ -58,28 +58,28 @@ class RunGuard:
 
 
 class GuardedForward:
-    """A forward that looks at the watch before each pass, and takes large batches in parts."""
+    """A forward that checks the guard before each pass, and takes large batches in micro-batches."""
 
-    def __init__(self, forward: Forward, watch: RunGuard, micro_batch: int | None) -> None:
-        self._forward, self._watch, self._size = forward, watch, micro_batch
+    def __init__(self, forward: Forward, guard: RunGuard, micro_batch: int | None) -> None:
+        self._forward, self._guard, self._size = forward, guard, micro_batch
 
     def logits_fn(self, run: int) -> LogitsFn:
         """Images to logits, for one run."""
         logits_fn = self._forward.logits_fn(run)
 
         def guarded(images: Tensor) -> Tensor:
-            self._watch.check()
+            self._guard.check()
             return logits_fn(images)
 
         return in_micro_batches(guarded, self._size)
 
     def gradients(self) -> Mapping[str, Tensor]:
-        """By name, each (R ...)."""
+        """Gradients by name, each (R …)."""
         return self._forward.gradients()
 
 
 class DivergenceGuard:
-    """Which runs still go on, and what ended the others."""
+    """Which of R runs still go on, and what ended the others."""
 
     def __init__(self, runs: int, *, blow_up: float, floor: float | None = None) -> None:
         self.alive = [True] * runs
@@ -99,11 +99,11 @@ class DivergenceGuard:
                 self._end(run, f"{cause} at step {index}; the best coefficients before it are kept.")
 
     def look_for_collapse(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
-        """End the runs whose smoothed loss is below the floor: sure of everything, they have learned nothing.
+        """End the runs whose smoothed loss is below the floor: confident of everything, they learned nothing.
 
-        The reset rule of SAR (ICLR 2023). Where the loss began below twice the floor, half of what it began
-        with takes its place: a model that was sure before it learned has not collapsed. A step that found
-        nothing to learn from has a loss and a gradient of 0, says nothing, and is passed over.
+        The reset rule of SAR (ICLR 2023). Where the first loss is below twice the floor, half of it takes the
+        floor's place: a model that was confident before it learned has not collapsed. A step that found
+        nothing to learn from has a loss and a gradient of 0, and is skipped.
         """
         for run, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
             if self._floor is None or not self.alive[run] or norm == 0:

@@ -1,4 +1,4 @@
-"""A large batch through a small memory, for any loss. Knows nothing of coefficients.
+"""A large batch through a small memory, for any loss.
 
 A loss that is a mean over images can be taken in parts by whoever adds up the gradients. One that couples
 its images (a contrast between views, the spread of a batch's predictions) wants all logits at once. For

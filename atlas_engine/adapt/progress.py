@@ -1,9 +1,9 @@
-"""What a run tells while it goes: its clock, its steps, how much is done. Knows nothing of what is learned.
+"""The steps that a run yields: what it is doing, how far it is, how long it took.
 
-story = Story()
-yield story.mark("look", 0, 4, share=0.1)                # a step that learned nothing
-ending = yield from story.follow(learn(…), since=0.3)     # the loop's steps, told as the last 70 %
-story.history, story.seconds()
+progress = Progress()
+yield progress.phase("look", 0, 4, share=0.1)              # a step that learned nothing
+loop = yield from progress.track(optimise(…), since=0.3)   # the loop's steps, as the last 70 % of the work
+progress.history, progress.seconds()
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """One run's, from the moment that it is made."""
+    """The clock and the steps of one run, from the moment that it is made."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._learned: list[Step] = []
-        self.estimates: tuple[Estimate, ...] = ()  # known by now; told with every step
+        self._history: list[Step] = []
+        self.estimates: tuple[Estimate, ...] = ()  # known by now; carried by each step from then on
 
     @property
     def history(self) -> tuple[Step, ...]:
-        """The steps that learned something, as records."""
-        return tuple(self._learned)
+        """The optimiser's steps, without their tensors."""
+        return tuple(self._history)
 
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return time.monotonic() - self._began
 
-    def mark(self, phase: str, index: int, of: int, *, share: float, preview: Recipe | None = None) -> Step:
-        """A step that learned nothing, but tells how far the run is."""
+    def phase(self, name: str, index: int, of: int, *, share: float, preview: Recipe | None = None) -> Step:
+        """A step that learned nothing: part `index` of `of` of a phase, with `share` of all work done."""
         return Step(
             index=index,
             of=of,
@@ -47,23 +47,23 @@ class Progress:
             grad_norm=0.0,
             scores=None,
             seconds=self.seconds(),
-            phase=phase,
+            phase=name,
             share=share,
             estimates=self.estimates,
             preview=preview,
         )
 
-    def follow(
+    def track(
         self, steps: Generator[Step, None, LoopResult], *, since: float
     ) -> Generator[Step, None, LoopResult]:
-        """The loop's steps as they come, which take the run from `since` to the end of its work."""
+        """The loop's steps as they come, with the share of all work done: from `since` to 1."""
         while True:
             try:
                 step = next(steps)
             except StopIteration as end:
-                ending: LoopResult = end.value
-                return ending
+                loop: LoopResult = end.value
+                return loop
             share = since + (1 - since) * (step.index + 1) / step.of
-            told = replace(step, seconds=self.seconds(), share=share, estimates=self.estimates)
-            self._learned.append(told.record())
-            yield told
+            tracked = replace(step, seconds=self.seconds(), share=share, estimates=self.estimates)
+            self._history.append(tracked.record())
+            yield tracked

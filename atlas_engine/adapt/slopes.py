@@ -1,4 +1,4 @@
-"""Coefficients from slopes at zero: a first answer without training. Knows nothing of files or of text.
+"""Coefficients from the slopes of the margins at λ = 0: a first answer without training.
 
     mₙ     = logit of its class − log Σ exp(logits of the others)              the margin of image n, at λ = 0
     mₙ(λ)  ≈ mₙ + ⟨Jₙ, λ⟩,   Jₙ = ∂mₙ/∂λ                                       one backward pass an image
@@ -27,7 +27,7 @@ MOST, ROOM = 16, 1 << 25  # towers at a time, and weights of all of them togethe
 
 
 class Slopes:
-    """Margins and their slopes at λ = 0, of N images by R labellings (R N) with a head each."""
+    """Margins of N images and their slopes at λ = 0, for R rows of labels (R N) with a head each."""
 
     def __init__(
         self, encoder: ComposedEncoder, views: Tensor, labels: Tensor, heads: Sequence[Head]
@@ -38,12 +38,12 @@ class Slopes:
         self.margins = torch.zeros(runs, count)
         self.slopes = torch.zeros(runs, count, *encoder.composer.shape)
 
-    def taken(self) -> Iterator[float]:
-        """Take them, a few at a time for each reading of the bank; tells the share that is done."""
+    def measure(self) -> Iterator[float]:
+        """Measure them, a few images for each read of the bank; yields the share that is done."""
         pairs = (self._labels != UNUSED).nonzero().tolist()
         zero = self._encoder.composer.initial()
-        for start in range(0, len(pairs), self._few):
-            some = pairs[start : start + self._few]
+        for start in range(0, len(pairs), self._at_once):
+            some = pairs[start : start + self._at_once]
             composition = self._encoder.at(zero.expand(len(some), *zero.shape).clone())
             for place, (run, image) in enumerate(some):
                 features = composition.features(self._views[:, image], run=place)
@@ -52,15 +52,15 @@ class Slopes:
                 self.margins[run, image] = margin.detach().cpu()
             for (run, image), slope in zip(some, composition.gradient().cpu(), strict=True):
                 self.slopes[run, image] = slope
-            yield min(1.0, (start + self._few) / len(pairs))
+            yield min(1.0, (start + self._at_once) / len(pairs))
 
     @property
-    def _few(self) -> int:
-        """So many towers as fit into a moderate memory, side by side."""
+    def _at_once(self) -> int:
+        """How many towers fit side by side into a moderate memory."""
         return max(1, min(MOST, ROOM // max(1, self._encoder.composer.blocks.numel)))
 
     def coefficients(self) -> Tensor:
-        """(R …): the minimum for each labelling."""
+        """(R …): the minimum for each row of labels."""
         found = []
         for labels, margins, slopes in zip(self._labels.cpu(), self.margins, self.slopes, strict=True):
             used = labels != UNUSED

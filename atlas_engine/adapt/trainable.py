@@ -1,4 +1,8 @@
-"""What the loop tunes: named tensors, and logits at their values. Knows nothing of losses or optimisers.
+"""What the loop tunes: named tensors, and logits at their values.
+
+    TrainableCoefficients   λ of a composed tower under a frozen head
+    TrainableWithHeads      λ and the tensors of an adapter head, learned together
+    TrainableNorms          the scales and shifts of a tower's norm layers: the baseline
 
 Every tensor has a leading R: several runs (folds, seeds) learn side by side and read the bank once for all.
 """
@@ -33,12 +37,12 @@ __all__ = [
 ]
 
 LAM = "lam"
-"""The name under which a subject holds the composition's coefficients."""
+"""The name of the coefficients among the learned tensors."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainableTensor:
-    """A tensor to learn: where each run starts, and where it departs from the loop's settings."""
+    """A tensor to learn: where each run starts, and its own settings, where it has any."""
 
     start: Tensor  # (R ...)
     lr_scale: float = 1.0
@@ -47,7 +51,7 @@ class TrainableTensor:
 
 
 class Trainable(Protocol):
-    """Anything with tensors to learn that gives logits at their values."""
+    """Tensors to learn, and a model that gives logits at their values."""
 
     @property
     def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
@@ -72,7 +76,7 @@ class Forward(Protocol):
 
 
 class TrainableCoefficients:
-    """The coefficients λ of a composed image tower, under a frozen head."""
+    """λ of a composed image tower, under a frozen head."""
 
     def __init__(self, encoder: ComposedEncoder, head: Tensor, *, logit_scale: float, start: Tensor) -> None:
         """``head`` is (C D) with rows of length 1; ``start`` is R free coefficients, (R …)."""
@@ -102,18 +106,15 @@ class _ComposedForward:
         return {LAM: self._composition.gradient()}
 
 
-# ---- A composed tower under an adapter head, both learned at once. Knows nothing of losses or optimisers.
-# heads = [Tip.start(evidence.without(fold == number)) for number in range(R)] subject =
-# HeadedSubject(encoder, heads, start=composer.initial().expand(R, …)) ending = learn(subject, …) # λ as
-# "lam", keys as "head.keys", … subject.head(ending.values, run=0).tensors # what a recipe keeps Each run
-# has a head of its own, so folds and seeds go side by side and read the bank once. A head is made from
-# zero-shot features, as in the paper's joint form: what it learns follows the tower from there.
 HEAD = "head."
-"""What the names of a head's tensors begin with among the learned values."""
+"""The prefix of a head's tensors among the learned tensors."""
 
 
 class TrainableWithHeads:
-    """The coefficients λ of a composed image tower, and the tensors of a head for each run."""
+    """λ of a composed image tower, and the tensors of an adapter head for each run, learned together.
+
+    Each run has a head of its own. A head starts from zero-shot features, as in the paper's joint form.
+    """
 
     def __init__(self, encoder: ComposedEncoder, heads: Sequence[Head], *, start: Tensor) -> None:
         """``start`` is R free coefficients, (R …), for R heads of one kind over the same evidence."""
@@ -129,24 +130,24 @@ class TrainableWithHeads:
 
     @property
     def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
-        """λ, and what the heads want to have learned."""
-        learnables = {LAM: TrainableTensor(self._start)}
+        """λ, and the tensors that the heads learn."""
+        tensors = {LAM: TrainableTensor(self._start)}
         for name, rate in self._heads[0].rates.items():
-            learnables[HEAD + name] = TrainableTensor(
+            tensors[HEAD + name] = TrainableTensor(
                 torch.stack([head.tensors[name] for head in self._heads]),
                 lr_scale=rate.lr_scale,
                 weight_decay=rate.weight_decay,
                 normalise=rate.normalise,
             )
-        return learnables
+        return tensors
 
     def at(self, values: Mapping[str, Tensor]) -> Forward:
         """The tower at θ(λ) and the heads at their tensors; the bank is read here, once."""
-        return _HeadedForward(self.encoder.at(values[LAM]), self._heads, _without_lam(values))
+        return _HeadedForward(self.encoder.at(values[LAM]), self._heads, _head_values(values))
 
     def head(self, values: Mapping[str, Tensor], *, run: int = 0) -> Head:
-        """One run's head at what was learned."""
-        return self._heads[run].at({name: value[run] for name, value in _without_lam(values).items()})
+        """One run's head at these values."""
+        return self._heads[run].at({name: value[run] for name, value in _head_values(values).items()})
 
 
 class _HeadedForward:
@@ -171,15 +172,12 @@ class _HeadedForward:
         return grads
 
 
-def _without_lam(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _head_values(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(HEAD): value for name, value in values.items() if name.startswith(HEAD)}
 
 
-# ---- The scales and shifts of a tower's norm layers, learned in place of coefficients. Knows nothing of
-# banks. What most test-time methods tune (Tent, ICLR 2021), and so the baseline of ours. One run at a
-# time; the tower itself is never written to, and the statistics of batch norms stay as they are.
 def norm_names(tower: nn.Module) -> tuple[str, ...]:
-    """The parameters of the tower's norm layers, of whatever kind, in its order."""
+    """Names of the parameters of the tower's norm layers, of any kind, in the tower's order."""
     norms = [name for name, module in tower.named_modules() if "Norm" in type(module).__name__]
     owned = (f"{name}.{leaf}" for name in norms for leaf in ("weight", "bias"))
     known = dict(tower.named_parameters())
@@ -187,15 +185,14 @@ def norm_names(tower: nn.Module) -> tuple[str, ...]:
 
 
 class TrainableNorms:
-    """The norm layers of an image tower, under a frozen head."""
+    """Scales and shifts of an image tower's norm layers, under a frozen head (Tent, ICLR 2021). One run.
+
+    The tower itself is not written to, and the statistics of batch norms stay as they are.
+    """
 
     def __init__(self, tower: nn.Module, head: Tensor, *, logit_scale: float) -> None:
         """``head`` is (C D) with rows of length 1."""
-        self._tower, self._head, self._logit_scale = (
-            frozen_copy(tower),
-            head,
-            logit_scale,
-        )  # its own is frozen
+        self._tower, self._head, self._logit_scale = frozen_copy(tower), head, logit_scale
         known = dict(tower.named_parameters())
         self._start = {name: known[name].detach()[None] for name in norm_names(tower)}
         if not self._start:
@@ -206,7 +203,7 @@ class TrainableNorms:
 
     @property
     def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
-        """Every scale and shift. A pull to zero would switch the norms off, so there is none."""
+        """Every scale and shift, without weight decay: a pull to zero would switch the norms off."""
         return {name: TrainableTensor(value, weight_decay=0.0) for name, value in self._start.items()}
 
     def at(self, values: Mapping[str, Tensor]) -> Forward:
@@ -220,12 +217,12 @@ class TrainableNorms:
 
 
 class _NormForward:
-    def __init__(self, subject: TrainableNorms, values: Mapping[str, Tensor]) -> None:
-        self._subject = subject
+    def __init__(self, trainable: TrainableNorms, values: Mapping[str, Tensor]) -> None:
+        self._trainable = trainable
         self._leaves = {name: value.requires_grad_() for name, value in values.items()}
 
     def logits_fn(self, run: int) -> LogitsFn:  # noqa: ARG002 - there is one run
-        return lambda images: self._subject.logits(self._leaves, images)
+        return lambda images: self._trainable.logits(self._leaves, images)
 
     def gradients(self) -> Mapping[str, Tensor]:
         return {

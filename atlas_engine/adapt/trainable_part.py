@@ -1,14 +1,13 @@
-"""The part of an image tower that may move, over activations kept where it begins. Knows nothing of losses.
+"""The part of an image tower that moves, on top of a frozen prefix whose activations are kept.
 
-    part = Part(backbone, share=0.5)                         # the same without a bank
-    moving = Moving(backbone, bank, share=0.5)               # the late half of the weights
-    kept = moving.activations(images)                        # once a view
-    features = moving.features(kept)                         # zero-shot, of length 1
-    encoder = ComposedEncoder(moving.tower, moving.composer())
-    moving.coefficients(lam)                                 # over the whole tower, for a recipe
+    part = TrainablePart(backbone, bank, share=0.5)          # the last half of the weights
+    kept = part.activations(images)                          # through the frozen prefix, once per view
+    part.features(kept)                                      # zero-shot features (N D) of length 1
+    encoder = ComposedEncoder(part.tower, part.composer())   # the rest of the tower at θ(λ)
+    part.coefficients(lam)                                   # λ over the whole tower, for a recipe
 
-Where it is `wide`, features also tell what was seen (`clip.wide`), and after `get_used_to(activations)` what
-was seen on the way, beside what is usual among these pictures.
+With `multi_level`, features also hold the penultimate layer and, after `fit_feature_stats`, the pooled
+feature maps (`clip.feature_levels`).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -36,52 +36,56 @@ from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.compose import Composer
 from atlas_engine.errors import ModelError
 
-__all__ = ["FrozenSplit", "TrainablePart"]
+__all__ = ["IMAGES_AT_ONCE", "FrozenSplit", "TrainablePart"]
 
-CHUNK = 64
+IMAGES_AT_ONCE = 64  # through the tower
 
 
 class FrozenSplit:
-    """A tower cut in two where it can be; else all of it moves, and its input is what is kept."""
+    """A tower split into a frozen prefix and the rest. Without a known place to split, the rest is all."""
 
-    def __init__(self, backbone: Backbone, *, share: float, wide: bool = False) -> None:
+    def __init__(self, backbone: Backbone, *, share: float, multi_level: bool = False) -> None:
+        """`share` of the weights, from the tower's end, are in the rest; 1 for all of them."""
         self.backbone = backbone
-        until = first_pooled_map(backbone.visual) if wide else None
-        late = split_tower(backbone.visual, share=share, until=until) if share < 1 else None
-        self._narrow = backbone.visual if late is None else late.tower
-        self.tower: nn.Module = with_feature_levels(self._narrow) if wide else self._narrow
+        until = first_pooled_map(backbone.visual) if multi_level else None
+        split = split_tower(backbone.visual, share=share, until=until) if share < 1 else None
+        self._plain_tower = backbone.visual if split is None else split.tower
+        self._prefix: Callable[[Tensor], Tensor] | None = None if split is None else split.early
+        self.tower: nn.Module = with_feature_levels(self._plain_tower) if multi_level else self._plain_tower
         self.feature_stats: FeatureStats | None = None
-        self._early: Callable[[Tensor], Tensor] | None = None if late is None else late.early
 
     @torch.no_grad()
-    def activations(self, images: Tensor) -> Tensor:
-        """Images (N 3 S S) in 0 … 1 as far as the cut, or as the tower takes them where there is none."""
-        parts = [self.backbone.as_input(part) for part in torch.split(images, CHUNK)]
-        return torch.cat(parts if self._early is None else [self._early(part) for part in parts])
+    def activations(self, images: Float[Tensor, "N 3 S S"]) -> Tensor:
+        """(N …): images in 0 … 1 behind the frozen prefix, or as the tower's input where there is none."""
+        inputs = [self.backbone.as_input(part) for part in torch.split(images, IMAGES_AT_ONCE)]
+        return torch.cat(inputs if self._prefix is None else [self._prefix(part) for part in inputs])
 
     @torch.no_grad()
     def fit_feature_stats(self, activations: Tensor) -> None:
-        """From here on features also tell how pictures differ from these, where the tower has maps."""
-        glance = pooled_maps_tower(self._narrow)
-        if glance is not None:
-            pooled = [glance(some) for some in torch.split(activations, CHUNK)]
+        """Add pooled feature maps, standardised on these images, to the features; no maps, no change."""
+        pooled_maps = pooled_maps_tower(self._plain_tower)
+        if pooled_maps is not None:
+            pooled = [pooled_maps(part) for part in torch.split(activations, IMAGES_AT_ONCE)]
             self.feature_stats = fit_feature_stats(torch.cat(pooled))
-            self.tower = with_feature_levels(self._narrow, feature_stats=self.feature_stats)
+            self.tower = with_feature_levels(self._plain_tower, feature_stats=self.feature_stats)
 
-    def words(self, text: Tensor, width: int) -> tuple[Tensor, float]:
-        """Class embeddings (C D) and the logit scale for features of that width."""
+    @torch.no_grad()
+    def features(
+        self, activations: Tensor, *, tower: Callable[[Tensor], Tensor] | None = None
+    ) -> Float[Tensor, "N D"]:
+        """Features of length 1, by the base weights or by another `tower` over the same activations."""
+        run = self.tower if tower is None else tower
+        parts = [run(part).float() for part in torch.split(activations, IMAGES_AT_ONCE)]
+        return F.normalize(torch.cat(parts), dim=-1)
+
+    def zero_shot_head(self, text: Float[Tensor, "C D"], width: int) -> tuple[Float[Tensor, "C W"], float]:
+        """Class embeddings and the logit scale for features of that width; the logits stay zero-shot's."""
         scale = matching_logit_scale(self.backbone.logit_scale, text, width, feature_stats=self.feature_stats)
         return pad_text_embeddings(text, width), scale
 
-    @torch.no_grad()
-    def features(self, activations: Tensor, *, see: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """(N …) -> (N D) of length 1, by the base weights or by another way to see from the same cut."""
-        run = self.tower if see is None else see
-        return F.normalize(torch.cat([run(part).float() for part in torch.split(activations, CHUNK)]), dim=-1)
-
 
 class TrainablePart(FrozenSplit):
-    """A part of a tower, and the task vectors that move it: all its blocks, or those of some kinds."""
+    """A split tower and the task vectors that move its rest: all of its blocks, or those of some kinds."""
 
     def __init__(
         self,
@@ -90,32 +94,32 @@ class TrainablePart(FrozenSplit):
         *,
         share: float,
         layout: Layout | None = None,
-        wide: bool = False,
-        kinds: Sequence[str] = BLOCK_KINDS,
+        multi_level: bool = False,
+        block_kinds: Sequence[str] = BLOCK_KINDS,
     ) -> None:
-        super().__init__(backbone, share=share, wide=wide)
-        self.bank, self.layout, self._kinds = bank, layout or Layout(), kinds
+        super().__init__(backbone, share=share, multi_level=multi_level)
+        self.bank, self.layout, self._block_kinds = bank, layout or Layout(), block_kinds
 
     def composer(self) -> Composer:
-        """θ(λ) of the part that moves."""
+        """θ(λ) of the blocks that move."""
         base = dict(self.backbone.visual.named_parameters())
         blocks = self.bank.blocks
-        named = [name for name, _ in self.tower.named_parameters()]
-        names = [name for name in named if blocks[blocks.index(name)].kind in self._kinds]
+        present = [name for name, _ in self.tower.named_parameters()]
+        names = [name for name in present if blocks[blocks.index(name)].kind in self._block_kinds]
         if not names:
             raise ModelError(
-                f"no block of this part of the tower is a {' or '.join(self._kinds)}. Let more of it move "
-                "(share=1), or choose a method that moves others."
+                f"no block of this part of the tower is a {' or '.join(self._block_kinds)}. Let more of it "
+                "move (share=1), or choose a method that moves others."
             )
         if len(names) == len(base):
             return Composer(base, self.bank, self.layout)
         return Composer({name: base[name] for name in names}, self.bank.over(names), self.layout)
 
     def coefficients(self, lam: Tensor | None = None) -> Coefficients:
-        """What was learned of the part, over the whole tower: zero for all that stayed."""
+        """λ over all blocks of the tower, 0 for those that did not move; all 0 without `lam`."""
         bank = self.bank
         if lam is None:
             return Coefficients.zeros(bank.tasks, bank.blocks)
-        learned = self.composer().blocks
-        part = Coefficients(lam.cpu(), self.layout, bank.tasks, learned)
-        return part.widened(bank.blocks) if len(learned) < len(bank.blocks) else part
+        moved = self.composer().blocks
+        learned = Coefficients(lam.cpu(), self.layout, bank.tasks, moved)
+        return learned.widened(bank.blocks) if len(moved) < len(bank.blocks) else learned

@@ -1,118 +1,150 @@
-"""What a handful of labelled images tells about accuracy: each is held out in turn. Knows nothing of towers.
+"""Was adapting worth it? Folds of labelled images, accuracies on the held-out ones, and the verdict.
 
-    fold = held_out(evidence, folds=4)                       # (N): the part each image is held out in
-    labels = labellings(evidence.labels, fold)               # (R + 1, N): a run for each part, then all
-    verdict = decide({ZERO_SHOT: …, "lpp": …}, evidence.labels, fold)    # logits by runs that saw none of it
+    folds = held_out_folds(images, folds=4)                      # (N): the fold that each image is held out
+    in labels = labels_per_fold(images.labels, folds)               # (R + 1, N): a training per fold, then
+    all logits = {ZERO_SHOT: …, "lpp": out_of_fold_logits(folds, …)}
+    verdict = decide_verdict(logits, images.labels, folds)
 
-An image that is the only one of its class is never held out: nothing would be left to know its class by.
-There are no more parts than a middling class has images, so that most classes lose one whenever any does: a
-class that alone lost half of its two images would look weaker than it is.
+The only image of a class is never held out, because nothing would be left to know the class by. There are no
+more folds than a class of median size has images, so that most classes lose an image whenever any does: a
+class that alone lost one of its two images would look weaker than it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from atlas_engine.adapt.methods import ZERO_SHOT
 from atlas_engine.heads.base import UNUSED, LabelledFeatures
 from atlas_engine.heads.cross_validation import assign_folds, wilson_interval
 from atlas_engine.result import Estimate, Verdict
 
-__all__ = ["ZERO_SHOT", "decide_verdict", "estimate_accuracies", "held_out_folds", "labels_per_fold"]
+__all__ = [
+    "decide_verdict",
+    "estimate_accuracies",
+    "held_out_folds",
+    "labels_per_fold",
+    "out_of_fold_logits",
+]
 
-ZERO_SHOT = "zero-shot"
-CHANCE = 1  # images that a lead must be above
+CHANCE = 1  # images; a lead must be larger to count
 
 
-def held_out_folds(evidence: LabelledFeatures, *, folds: int, seed: int = 0) -> Tensor:
-    """(N): the part that each image is held out in, 0 … R − 1, or UNUSED for one that never is."""
-    counts = evidence.counts
+def held_out_folds(images: LabelledFeatures, *, folds: int, seed: int = 0) -> Int[Tensor, " N"]:
+    """The fold that each image is held out in, 0 … R − 1, or UNUSED for one that never is."""
+    # no more folds than the median class has images, and none for a class's only image
+    counts = images.counts
     several = counts[counts >= 2]
-    parts_at_most = max(2, int(several.median())) if len(several) else 2
-    alone = counts[evidence.labels.clamp_min(0)] < 2
-    fold = assign_folds(evidence, folds=min(folds, parts_at_most), seed=seed).masked_fill(alone, UNUSED)
-    found, dense = torch.unique(fold, return_inverse=True)
-    parts: Tensor = dense - int(found[0] == UNUSED)
-    return parts
+    most = max(2, int(several.median())) if len(several) else 2
+    alone = counts[images.labels.clamp_min(0)] < 2
+    assigned = assign_folds(images, folds=min(folds, most), seed=seed).masked_fill(alone, UNUSED)
+    # number the folds that are left without gaps; UNUSED stays −1
+    found, dense = torch.unique(assigned, return_inverse=True)
+    numbered: Tensor = dense - int(found[0] == UNUSED)
+    return numbered
 
 
-def labels_per_fold(labels: Tensor, fold: Tensor) -> Tensor:
-    """(R + 1, N): the labels without each part in turn, and last all of them."""
-    parts = torch.arange(int(fold.max()) + 1, device=labels.device).unsqueeze(1)
-    return torch.cat([labels.expand(len(parts), -1).masked_fill(fold == parts, UNUSED), labels[None]])
+def labels_per_fold(labels: Int[Tensor, " N"], folds: Int[Tensor, " N"]) -> Int[Tensor, "R N"]:
+    """The labels of each training: a row per fold with that fold UNUSED, then a row with all labels."""
+    numbers = torch.arange(int(folds.max()) + 1, device=labels.device).unsqueeze(1)
+    return torch.cat([labels.expand(len(numbers), -1).masked_fill(folds == numbers, UNUSED), labels[None]])
 
 
-def estimate_accuracies(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) -> tuple[Estimate, ...]:
-    """How many of the images that were held out each method gets right, by its logits (N C) for them.
+def out_of_fold_logits(
+    folds: Int[Tensor, " N"], logits_of: Callable[[int, Bool[Tensor, " N"]], Tensor]
+) -> Float[Tensor, "N C"]:
+    """Logits of each image by the training that did not see it.
 
-    Zero-shot never saw a label, so it is measured on all of them where none can be held out.
+    `logits_of(run, mask)` gives the logits of the masked images by a training. An image that is never held
+    out gets those of the last training, which saw all images.
+    """
+    count = int(folds.max()) + 1
+    masks = [folds == run for run in range(count)] + [folds == UNUSED]
+    parts = [(mask, logits_of(run, mask)) for run, mask in enumerate(masks) if bool(mask.any())]
+    logits = parts[0][1].new_zeros(len(folds), parts[0][1].shape[1])
+    for mask, part in parts:
+        logits[mask] = part
+    return logits
+
+
+def estimate_accuracies(
+    logits: Mapping[str, Tensor], labels: Int[Tensor, " N"], folds: Int[Tensor, " N"]
+) -> tuple[Estimate, ...]:
+    """The accuracy of each method on the held-out images, by its logits (N C) for them.
+
+    Zero-shot never saw a label, so it is measured on all images where none can be held out.
     """
     found = []
-    for method, logits in answers.items():
-        rows = fold != UNUSED
+    for method, method_logits in logits.items():
+        rows = folds != UNUSED
         if not bool(rows.any()):
             if method != ZERO_SHOT:
                 continue
             rows = torch.ones_like(rows)
-        right, count = int(_right(logits, labels)[rows].sum()), int(rows.sum())
+        right, count = int(_is_right(method_logits, labels)[rows].sum()), int(rows.sum())
         found.append(Estimate(method, right / count, *wilson_interval(right, count), count))
     return tuple(found)
 
 
-def decide_verdict(answers: Mapping[str, Tensor], labels: Tensor, fold: Tensor) -> Verdict:
-    """The method to keep, by the images that were held out.
+def decide_verdict(
+    logits: Mapping[str, Tensor], labels: Int[Tensor, " N"], folds: Int[Tensor, " N"]
+) -> Verdict:
+    """The method to keep, by the held-out images. `logits` has zero-shot first and the preferred method last.
 
-    Of those that learned, the most wanted, unless another gets more right by more than a single image, which
-    is chance. It stays unless zero-shot gets more right, or all. A tie goes to what was learned, for it was
-    held out from images that the kept one has seen; a lead of a single image is not called help. `answers`
-    has zero-shot first and the most wanted last.
+    The preferred method stands for all that learned, unless another one is right on more than one image more,
+    since one image may be chance. It is kept unless zero-shot is right on more images, or on all. A tie goes
+    to what was learned: it was tested without images that the kept model has seen. A lead of one image is not
+    called help.
     """
-    rows = fold != UNUSED
+    rows = folds != UNUSED
     if not bool(rows.any()):
-        return _unheard(answers, labels)
-    right = {method: int(_right(logits, labels)[rows].sum()) for method, logits in answers.items()}
-    *_, wanted = answers
-    best = max((method for method in answers if method != ZERO_SHOT), key=right.__getitem__)
-    learned = best if right[best] > right[wanted] + CHANCE else wanted
+        return _verdict_without_folds(logits, labels)
+    right = {method: int(_is_right(one, labels)[rows].sum()) for method, one in logits.items()}
+    *_, preferred = logits
+    best = max((method for method in logits if method != ZERO_SHOT), key=right.__getitem__)
+    learned = best if right[best] > right[preferred] + CHANCE else preferred
     count, before, after = int(rows.sum()), right[ZERO_SHOT], right[learned]
-    held = f"of {count} images held out"
+    held_out = f"of {count} images held out"
     if after < before or before == count:
         return Verdict(
             ZERO_SHOT,
             helped=False,
-            sentence=f"No clear gain, so zero-shot was kept: {held} it got {before} right, and what was "
+            sentence=f"No clear gain, so zero-shot was kept: {held_out} it got {before} right, and what was "
             f"learned {after}.",
         )
     if after <= before + CHANCE:
-        more = f"got {after} right, zero-shot {before}, and one image may be chance"
-        told = f"and zero-shot got {after} right each" if after == before else more
+        tie = f"and zero-shot got {after} right each"
+        lead = f"got {after} right, zero-shot {before}, and one image may be chance"
         return Verdict(
             learned,
             helped=None,
-            sentence=f"No clear difference: {held}, adapted {told}. The adapted model was kept, for it has "
-            "learned from those as well by now.",
+            sentence=f"No clear difference: {held_out}, adapted {tie if after == before else lead}. The "
+            "adapted model was kept, for it has learned from those as well by now.",
         )
     return Verdict(
         learned,
         helped=True,
-        sentence=f"Adapting helped: {held} it got {after} right, zero-shot {before}.",
+        sentence=f"Adapting helped: {held_out} it got {after} right, zero-shot {before}.",
     )
 
 
-def _unheard(answers: Mapping[str, Tensor], labels: Tensor) -> Verdict:
-    right, count = int(_right(answers[ZERO_SHOT], labels).sum()), len(labels)
+def _verdict_without_folds(logits: Mapping[str, Tensor], labels: Tensor) -> Verdict:
+    """The verdict where every class has one image, so that none can be held out."""
+    right, count = int(_is_right(logits[ZERO_SHOT], labels).sum()), len(labels)
     known = f"With one image a class nothing can be held out. Zero-shot names {right} of the {count} right"
     if right == count:
         return Verdict(ZERO_SHOT, helped=False, sentence=f"{known}, so it was kept. Add a second image each.")
     return Verdict(
-        list(answers)[-1],
+        list(logits)[-1],
         helped=None,
         sentence=f"{known}, so adapting is likely to help, but how much is not known. Add a second image "
         "each to find out.",
     )
 
 
-def _right(logits: Tensor, labels: Tensor) -> Tensor:
+def _is_right(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Bool[Tensor, " N"]:
     return logits.argmax(dim=1) == labels

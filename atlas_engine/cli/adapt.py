@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     config = settings_from(args, FewShotConfig)
     support = support_of(args.folder, skip_unreadable=args.skip_unreadable)
     with open_atlas(args.model, bank=args.bank) as engine:
-        asked = engine.pictures(image_files(args.query)) if args.query else []
+        asked = engine.read_images(image_files(args.query)) if args.query else []
         work = engine.few_shot(support, method=args.method, config=config, seed=args.seed)
         result = watched(work, output=args.output)
         answers = engine.compare(asked, result.recipe) if asked else None

@@ -43,7 +43,7 @@ def negate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def negate(args: argparse.Namespace) -> int:
     """Print the verdict and the accuracies before and after; Ctrl-C keeps the best so far."""
-    from atlas_engine.adapt.arithmetic.scene import vector_of
+    from atlas_engine.adapt.arithmetic.tasks import vector_of
     from atlas_engine.data.folders import read_folder
     from atlas_engine.engine import open as open_atlas
 

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             f"--online. For a recipe choose --objective {args.objective.removeprefix('ln-')}."
         )
     with open_atlas(args.model, bank=args.bank) as engine:
-        pictures = engine.pictures(files)
+        pictures = engine.read_images(files)
         if baseline:
             return _tell_baseline(engine, pictures, files, args, config)
         if args.online:

@@ -115,7 +115,7 @@ def add(args: argparse.Namespace) -> int:
 
 def _targets(engine: Atlas, args: argparse.Namespace) -> dict[str, Target]:
     """The folders with their own vectors, and what those have not learned from."""
-    from atlas_engine.adapt.arithmetic.scene import vector_of
+    from atlas_engine.adapt.arithmetic.tasks import vector_of
     from studies.negation import Target
     from studies.unseen import dealt_again
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from atlas_engine.adapt import few_shot
-from atlas_engine.adapt.few_shot import FEW_SHOT_METHODS, FewShotConfig
+from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.adapt.methods import FEW_SHOT_METHODS
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.bank_file import save_bank
 from atlas_engine.bank.vector import TaskVector
@@ -142,7 +143,7 @@ def test_zero_shot_is_the_result_where_nothing_beats_it(support, bank):
     assert torch.allclose(both.zero_shot.probs, both.adapted.probs, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", [name for name in FEW_SHOT_METHODS if name != "zero-shot"])
+@pytest.mark.parametrize("method", [name for name in FEW_SHOT_METHODS if name not in ("zero-shot", "auto")])
 def test_a_saved_recipe_of_any_method_gives_the_same_logits(method, support, bank, tmp_path):
     engine = tiny_engine()
     result = engine.few_shot(support, method=method, bank=bank, config=CONFIG).result()
@@ -169,8 +170,8 @@ def test_a_head_that_follows_changes_no_coefficients_and_half_of_these_are_kept(
     monkeypatch.setattr(few_shot, "HEADS", {**HEADS, "text-probe": other})
     assert half.any()
     assert torch.equal(coefficients(), half)
-    whole = FEW_SHOT_METHODS["atlas+text-probe"]._replace(way=1.0)
-    monkeypatch.setattr(few_shot, "METHODS", {**FEW_SHOT_METHODS, "atlas+text-probe": whole})
+    whole = dataclasses.replace(FEW_SHOT_METHODS["atlas+text-probe"], keep_fraction=1.0)
+    monkeypatch.setattr(few_shot, "find_method", lambda task, name: whole)
     assert torch.equal(0.5 * coefficients(), half)
 
 

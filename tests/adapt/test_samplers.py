@@ -134,17 +134,17 @@ def test_a_strong_view_belongs_to_the_picture_of_its_row():
 
 def test_five_epochs_are_taken_of_however_many_pictures_and_no_steps_stay_none():
     usual = TestTimeConfig()
-    steps = [effective_config(usual, "entropy", pictures=count).steps for count in (5, 100, 1000)]
+    steps = [effective_config(usual, "entropy", images=count).steps for count in (5, 100, 1000)]
     assert steps == [16, 16, 157]
-    assert effective_config(TestTimeConfig(steps=0), "entropy", pictures=1000).steps == 0
-    assert effective_config(TestTimeConfig(steps=400), "entropy", pictures=100).steps == 400
+    assert effective_config(TestTimeConfig(steps=0), "entropy", images=1000).steps == 0
+    assert effective_config(TestTimeConfig(steps=400), "entropy", images=100).steps == 400
 
 
 def test_what_an_objective_asks_for_yields_to_what_a_person_set():
-    assert effective_config(TestTimeConfig(), "sar", pictures=8).sharpness == 0.05
-    asked_for = effective_config(TestTimeConfig(sharpness=0.3, collapse_below=0.0), "sar", pictures=8)
+    assert effective_config(TestTimeConfig(), "sar", images=8).sharpness == 0.05
+    asked_for = effective_config(TestTimeConfig(sharpness=0.3, collapse_below=0.0), "sar", images=8)
     assert (asked_for.sharpness, asked_for.collapse_below) == (0.3, 0.0)
-    assert effective_config(asked_for, "sar", pictures=8) == asked_for
+    assert effective_config(asked_for, "sar", images=8) == asked_for
 
 
 def tower_views(count=8):

@@ -32,7 +32,7 @@ def test_slopes_are_what_finite_differences_say():
     labels = torch.tensor([[0, 2], [1, UNUSED]])
     encoder, composer, images, heads = problem(labels)
     slopes = Slopes(encoder, images[None], labels, heads)
-    assert list(slopes.taken())[-1] == 1.0
+    assert list(slopes.measure())[-1] == 1.0
     along = torch.randn(composer.shape, generator=torch.Generator().manual_seed(1))
     small = 1e-2
     for run, image in ((0, 0), (0, 1), (1, 0)):
@@ -66,7 +66,7 @@ def test_the_margins_get_better_by_the_coefficients_found():
     labels = torch.tensor([[0, 1, 2, 0]])
     encoder, composer, images, heads = problem(labels)
     slopes = Slopes(encoder, images[None], labels, heads)
-    list(slopes.taken())
+    list(slopes.measure())
     lam = slopes.coefficients()[0]
     after = [margin(encoder, lam, images[n], heads[0], int(labels[0, n])) for n in range(4)]
     losses = [float(F.softplus(-torch.tensor(list(some))).mean()) for some in (slopes.margins[0], after)]

@@ -11,7 +11,7 @@ import torch
 from atlas_engine.adapt.collapse import AnswerStats
 from atlas_engine.adapt.methods import NORM_BASELINES, UNLABELLED_METHODS
 from atlas_engine.adapt.stream import StreamConfig
-from atlas_engine.adapt.unlabelled import TestTimeConfig, UnlabelledContext
+from atlas_engine.adapt.unlabelled import TestTimeConfig
 from atlas_engine.data.image import Image
 from atlas_engine.engine import open as open_atlas
 from atlas_engine.errors import ConfigError, SupportError
@@ -22,7 +22,7 @@ from tests.drawn import COLOURS, square
 
 CLASSES = ["red", "blue", "dark green"]
 CONFIG = TestTimeConfig(steps=3, epochs=0, batch=8, views=1)
-LEAST = 8  # pictures, for rolls of twelve
+FEWEST = 8  # pictures, for rolls of twelve
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +46,25 @@ def roll():
 @pytest.fixture
 def sure(monkeypatch):
     """A random model knows nothing, and would be seen to: let it be believed, and twelve pictures be many."""
-    for bound, value in {"LEAST": LEAST, "SURER": 1.0, "INFORMED": -1.0, "INFORMED_OF_SOME": -1.0}.items():
+    for bound, value in {
+        "FEWEST_IMAGES": FEWEST,
+        "CONFIDENCE_RISE": 1.0,
+        "INFORMED": -1.0,
+        "INFORMED_IF_INCOMPLETE": -1.0,
+    }.items():
         monkeypatch.setattr(f"atlas_engine.adapt.collapse.{bound}", value)
-    monkeypatch.setattr("atlas_engine.adapt.stream.LEAST", LEAST)
+    monkeypatch.setattr("atlas_engine.adapt.stream.FEWEST_IMAGES", FEWEST)
 
 
 def answers(engine, result, roll):
-    return engine.logits(result.recipe, engine.unlabelled(roll, CLASSES).squares)
+    return engine.logits(result.recipe, engine.pixels(engine.read_images(roll)))
 
 
 def zero_shot(engine, roll):
     return engine.backbone.logit_scale * engine.features(roll) @ engine.head(CLASSES).T
 
 
-@pytest.mark.parametrize("method", [name for name in UNLABELLED_METHODS if name != "zero-shot"])
+@pytest.mark.parametrize("method", [name for name in UNLABELLED_METHODS if name not in ("zero-shot", "auto")])
 def test_a_saved_recipe_of_any_method_gives_the_same_logits(method, engine, roll, tmp_path):
     result = engine.test_time(roll, CLASSES, objective=method, config=CONFIG).result()
     if not result.fell_back:
@@ -67,7 +72,7 @@ def test_a_saved_recipe_of_any_method_gives_the_same_logits(method, engine, roll
         assert not torch.allclose(answers(engine, result, roll), zero_shot(engine, roll), atol=1e-4)
     result.save(tmp_path / "r.atlas.safetensors")
     again = engine.logits(
-        Recipe.load(tmp_path / "r.atlas.safetensors"), engine.unlabelled(roll, CLASSES).squares
+        Recipe.load(tmp_path / "r.atlas.safetensors"), engine.pixels(engine.read_images(roll))
     )
     assert torch.equal(answers(engine, result, roll), again)
     assert again.isfinite().all()
@@ -90,7 +95,7 @@ def test_the_same_seed_gives_the_same_coefficients_and_another_seed_others(engin
 @pytest.mark.usefixtures("sure")
 @pytest.mark.parametrize(("bound", "kept"), [(0.0, "entropy+balanced"), (1.1, "entropy+proportioned")])
 def test_auto_moves_norms_and_fits_a_head_by_which_classes_are_there(engine, roll, monkeypatch, bound, kept):
-    for name in ("SPREAD", "SPREAD_OF_ALL"):
+    for name in ("SPREAD", "SPREAD_AT_MOST"):
         monkeypatch.setattr(f"atlas_engine.adapt.collapse.{name}", bound)
     monkeypatch.setattr("atlas_engine.adapt.collapse.SPREAD_OF_FEW", 0.0)
     run = engine.test_time(roll, CLASSES, config=CONFIG)
@@ -117,14 +122,14 @@ def _tells_what_changed(engine, result, roll):
 
 @pytest.mark.usefixtures("sure")
 def test_auto_keeps_zero_shot_where_its_answers_crowd(engine, roll, monkeypatch):
-    monkeypatch.setattr("atlas_engine.adapt.collapse.CROWDED", 1.1)
+    monkeypatch.setattr("atlas_engine.adapt.collapse.CLASSES_IN_USE", 1.1)
     result = engine.test_time(roll, CLASSES, config=CONFIG).result()
     assert result.fell_back
     assert "because its answers crowded" in result.verdict.sentence
 
 
 def test_a_method_that_was_asked_for_goes_back_to_zero_shot_where_it_collapsed(engine, roll, monkeypatch):
-    monkeypatch.setattr("atlas_engine.adapt.collapse.CROWDED", 1.1)
+    monkeypatch.setattr("atlas_engine.adapt.collapse.CLASSES_IN_USE", 1.1)
     result = engine.test_time(roll, CLASSES, objective="entropy", config=CONFIG).result()
     assert result.fell_back
     assert "because its answers crowded" in result.verdict.sentence
@@ -137,7 +142,8 @@ def test_coefficients_go_as_far_as_views_agree(engine, roll, monkeypatch):
     def learned(agreements):
         told = iter([0.5, *agreements])  # of zero-shot, of half the way, of all of it
         monkeypatch.setattr(
-            "atlas_engine.adapt.unlabelled.vitals_of", lambda *_: AnswerStats(3.0, 0.5, agreement=next(told))
+            "atlas_engine.adapt.unlabelled.answer_stats",
+            lambda *_: AnswerStats(3.0, 0.5, agreement=next(told)),
         )
         return engine.test_time(roll, CLASSES, objective="entropy", config=CONFIG).result().coefficients
 
@@ -188,7 +194,7 @@ def test_copies_of_one_picture_are_seen_to_be_that_however_many(count, bundled):
     assert baseline == tuple(bundled.predict([blank(200)], CLASSES).probs.argsort(dim=1)[0].tolist())
 
 
-@pytest.mark.parametrize("method", [name for name in UNLABELLED_METHODS if name != "zero-shot"])
+@pytest.mark.parametrize("method", [name for name in UNLABELLED_METHODS if name not in ("zero-shot", "auto")])
 @pytest.mark.parametrize("count", [2, 5])
 def test_a_handful_of_blank_and_other_pictures_never_makes_nan(method, count, engine, roll):
     mixed = [blank(0), *roll[: count - 1]]
@@ -211,8 +217,7 @@ def test_bad_words_are_refused_in_one_sentence(engine, roll):
 
 def test_nothing_that_learns_has_a_place_for_labels(engine, roll):
     """Names of files are all that could tell a class, and they change nothing."""
-    fields = set(UnlabelledContext.__dataclass_fields__)
-    assert fields == {"backbone", "bank", "squares", "classes", "text", "model_fingerprint"}
+    assert engine._unlabelled_context(roll, CLASSES).task.labels is None
     assert "labels" not in inspect.signature(engine.test_time).parameters
     renamed = [Image(f"red/{i}.png", one.pixels) for i, one in enumerate(roll)]
     one, other = (
@@ -282,7 +287,7 @@ def test_a_stream_begins_as_zero_shot_and_a_reset_takes_it_back(engine, roll):
     stream = engine.stream(CLASSES, **STREAMED)
     plain = engine.predict(roll, CLASSES).probs
     told = torch.cat([stream.answer(one).probs for one in roll])
-    assert torch.allclose(told[: LEAST - 1], plain[: LEAST - 1], atol=1e-4)
+    assert torch.allclose(told[: FEWEST - 1], plain[: FEWEST - 1], atol=1e-4)
     assert not torch.allclose(told[-1], plain[-1], atol=1e-4)
     assert stream.seen == len(roll)
     stream.reset()
@@ -302,7 +307,7 @@ def test_a_stream_goes_by_a_result_that_answers_as_it_does(engine, roll):
     assert len(result.history) == CONFIG.steps
     again = engine.compare(roll[-1:], result.recipe).adapted
     assert torch.allclose(told.probs, again.probs, atol=1e-4)
-    offline = engine.test_time(roll[:LEAST], CLASSES, objective="entropy+balanced", config=CONFIG).result()
+    offline = engine.test_time(roll[:FEWEST], CLASSES, objective="entropy+balanced", config=CONFIG).result()
     assert torch.equal(offline.coefficients.values, result.coefficients.values)
 
 

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from atlas_engine.adapt.methods import CAREFUL, WANTED
+from atlas_engine.adapt.methods import ALL_CLASSES, SOME_CLASSES
 from atlas_engine.data.folders import read_folder
 from studies.rolls import draw_rolls
 
@@ -20,7 +20,7 @@ def scenes(shared_data, tmp_path_factory):
     return read_folder(folder / "intel")
 
 
-@pytest.mark.parametrize(("present", "kept"), [("all", WANTED), ("few", CAREFUL)])
+@pytest.mark.parametrize(("present", "kept"), [("all", ALL_CLASSES), ("few", SOME_CLASSES)])
 def test_auto_sees_which_classes_are_there_and_names_more_pictures_right(engine, scenes, present, kept):
     draw = draw_rolls(scenes, engine.backbone.preprocessing, most=100, seed=100)
     places = draw.places(present, 100)

@@ -51,7 +51,7 @@ def states(small, roll):
 @pytest.fixture
 def sure(monkeypatch):
     """Let twelve be many, and a random model know something and grow sure."""
-    for bound, value in {"LEAST": 8, "SURER": 1.0, "INFORMED_OF_SOME": -1.0}.items():
+    for bound, value in {"FEWEST_IMAGES": 8, "CONFIDENCE_RISE": 1.0, "INFORMED_IF_INCOMPLETE": -1.0}.items():
         monkeypatch.setattr(f"atlas_engine.adapt.collapse.{bound}", value)
 
 

@@ -1,3 +1,1 @@
-"""Task arithmetic: forget a set of classes, or one model for several sets. Knows nothing of files."""
-
-from __future__ import annotations
+"""Task arithmetic (aTLAS, section 4): forget a set of classes, or one model for several sets."""

@@ -1,8 +1,8 @@
-"""One model for several tasks: from pictures of each to a result. Knows nothing of files.
+"""One model for several tasks: from images of each to a result.
 
     search    one coefficient for all vectors together, 0 … 1: the best mean over tasks
     learn     from there, the mean of the tasks' cross-entropies over λ per block      (aTLAS, section 4)
-    choose    whichever is best on what is held out, on the mean over tasks
+    choose    whichever is best on the held-out images, on the mean over tasks
 
 A task's accuracy is measured against that of its own fine-tuned model, θ0 + τ, where the bank has its vector:
 the normalised accuracy. Where nothing beats zero-shot, it stays and the verdict says so.
@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from atlas_engine.adapt.arithmetic.config import AddConfig
-from atlas_engine.adapt.arithmetic.course import LOOKING, SEARCHING, ArithmeticRun
-from atlas_engine.adapt.arithmetic.recipes import recipe_of, result_of
-from atlas_engine.adapt.arithmetic.scene import ArithmeticContext, TaskScore, vector_of
+from atlas_engine.adapt.arithmetic.recipes import arithmetic_recipe
+from atlas_engine.adapt.arithmetic.tasks import TaskScore, vector_of
+from atlas_engine.adapt.arithmetic.training import LOOKED, SEARCHED, ArithmeticRun
+from atlas_engine.adapt.context import AdaptContext
 from atlas_engine.adapt.guards import StopFlag
+from atlas_engine.adapt.methods import AUTO, ZERO_SHOT
 from atlas_engine.adapt.optimise import LoopResult
-from atlas_engine.adapt.verdict import ZERO_SHOT
+from atlas_engine.adapt.results import build_result
+from atlas_engine.adapt.trainable import LAM
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.data.support import Support
 from atlas_engine.errors import ConfigError, SupportError, unknown_name
@@ -33,7 +36,6 @@ __all__ = [
     "ADAMERGING",
     "ADDITIONS",
     "ATLAS",
-    "AUTO",
     "OWN",
     "SCALAR",
     "UNIFORM",
@@ -42,7 +44,7 @@ __all__ = [
     "task_vectors_for",
 ]
 
-AUTO, UNIFORM, SCALAR, ADAMERGING, ATLAS = "auto", "uniform", "scalar", "adamerging", "atlas"
+UNIFORM, SCALAR, ADAMERGING, ATLAS = "uniform", "scalar", "adamerging", "atlas"
 ADDITIONS = (AUTO, UNIFORM, SCALAR, ADAMERGING, ATLAS)
 """Whichever is best; 1/T each; one searched coefficient; learned without labels; learned with them."""
 
@@ -55,15 +57,15 @@ PATIENCE = 3  # coefficients in a row without a new best end the search
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """Coefficients, and what they get right of each task held out."""
+    """Coefficients, and the held-out score of each task."""
 
     method: str
     table: Tensor  # (T M)
-    marks: tuple[TaskScore, ...]
+    scores: tuple[TaskScore, ...]
 
     @property
     def mean(self) -> float:
-        return _mean(self.marks)
+        return _mean(self.scores)
 
 
 def named_tasks(tasks: Mapping[str, Support] | Sequence[Support]) -> dict[str, Support]:
@@ -82,101 +84,104 @@ def task_vectors_for(bank: TaskVectorBank, tasks: Sequence[str]) -> TaskVectorBa
 
 
 def add(
-    scene: ArithmeticContext, *, method: str, config: AddConfig, seed: int, stop: StopFlag
+    context: AdaptContext, *, method: str, config: AddConfig, seed: int, stop: StopFlag
 ) -> Generator[Step, None, AdaptResult]:
-    """One λ for all tasks of the scene, over all vectors of its bank."""
+    """Yield the steps of finding one λ for all tasks of the context, then the result."""
     if method not in ADDITIONS:
         raise ConfigError(unknown_name("addition", method, ADDITIONS))
-    course = ArithmeticRun(scene, config, seed=seed, stop=stop)
-    yield course.story.mark("look", 0, 1, share=LOOKING)
-    adding = _Adding(course, config)
-    found: list[_Candidate] = [adding.at(ZERO_SHOT, 0.0)]
-    ending = None
+    run = ArithmeticRun(context, config, seed=seed, stop=stop)
+    yield run.progress.phase("look", 0, 1, share=LOOKED)
+    addition = _Addition(run, config)
+    candidates: list[_Candidate] = [addition.at(ZERO_SHOT, 0.0)]
+    loop = None
     if method == UNIFORM:
-        found.append(adding.at(UNIFORM, 1 / len(scene.bank)))
+        candidates.append(addition.at(UNIFORM, 1 / len(context.bank)))
     if method in (AUTO, SCALAR, ATLAS):
-        found.append((yield from adding.search(found[0])))
+        candidates.append((yield from addition.search_scalar(candidates[0])))
     if method in (AUTO, ATLAS, ADAMERGING):
         labelled = method != ADAMERGING
-        start = found[-1].table if labelled else adding.along(UNLABELLED_START)
-        objective = TaskCrossEntropy(scene.sizes) if labelled else TaskEntropy(scene.sizes)
-        lesson = yield from course.lesson(start=start)
-        learned = yield from lesson.learn(objective, choose=_mean if labelled else None, labelled=labelled)
-        name, marks = ATLAS if labelled else ADAMERGING, lesson.marks(learned.lam)
-        found.append(_Candidate(name, lesson.table(learned.lam), marks))
-        ending = learned.ending
-    return adding.ended(found, asked=method, ending=ending)
+        start = candidates[-1].table if labelled else addition.uniform(UNLABELLED_START)
+        counts = context.class_counts
+        objective = TaskCrossEntropy(counts) if labelled else TaskEntropy(counts)
+        training = yield from run.prepare_training(start=start)
+        loop = yield from training.learn(objective, choose=_mean if labelled else None, labelled=labelled)
+        lam = loop.values[LAM][0]
+        name = ATLAS if labelled else ADAMERGING
+        candidates.append(_Candidate(name, training.table(lam), training.scores(lam)))
+    return addition.finish(candidates, asked=method, loop=loop)
 
 
-def _mean(marks: Sequence[TaskScore]) -> float:
-    return statistics.fmean(mark.share for mark in marks)
+def _mean(scores: Sequence[TaskScore]) -> float:
+    return statistics.fmean(score.share for score in scores)
 
 
-class _Adding:
-    def __init__(self, course: ArithmeticRun, config: AddConfig) -> None:
-        self.course, self.config = course, config
-        self.vectors = course.scene.bank.tasks
+class _Addition:
+    """One run of adding: candidates at single coefficients, the search, and the result."""
 
-    def along(self, value: float) -> Tensor:
-        return self.course.whole.along(dict.fromkeys(self.vectors, value))
+    def __init__(self, run: ArithmeticRun, config: AddConfig) -> None:
+        self.run, self.config = run, config
+
+    def uniform(self, value: float) -> Tensor:
+        """λ with one coefficient for every vector."""
+        return self.run.tower.uniform(dict.fromkeys(self.run.context.bank.tasks, value))
 
     def at(self, method: str, value: float) -> _Candidate:
-        """One coefficient for every vector."""
-        return self.candidate(method, self.along(value))
+        table = self.uniform(value)
+        return _Candidate(method, table, self.run.scores(table))
 
-    def candidate(self, method: str, table: Tensor) -> _Candidate:
-        return _Candidate(method, table, self.course.marks(table))
-
-    def search(self, base: _Candidate) -> Generator[Step, None, _Candidate]:
-        """The single coefficient with the best mean over tasks; that of zero-shot where none is better."""
+    def search_scalar(self, base: _Candidate) -> Generator[Step, None, _Candidate]:
+        """The single coefficient with the best mean over tasks; 0 where none is better."""
         best, since, count = base, 0, round(self.config.most / self.config.grid)
         for index in range(1, count + 1):
-            share = LOOKING + (SEARCHING - LOOKING) * index / count
-            yield self.course.story.mark("search", index - 1, count, share=share)
-            if self.course.stop.is_set() or since == PATIENCE:
+            share = LOOKED + (SEARCHED - LOOKED) * index / count
+            yield self.run.progress.phase("search", index - 1, count, share=share)
+            if self.run.stop.is_set() or since == PATIENCE:
                 break
             one = self.at(SCALAR, index * self.config.grid)
             best, since = (one, 0) if one.mean > best.mean else (best, since + 1)
-        return _Candidate(SCALAR, best.table, best.marks)
+        return _Candidate(SCALAR, best.table, best.scores)
 
-    def own(self) -> tuple[TaskScore | None, ...]:
-        """Each task by its own fine-tuned model, where its vector is among those added."""
-        scene, found = self.course.scene, []
-        for number, task in enumerate(scene.tasks):
-            vector = vector_of(scene.bank, task.name)
-            table = None if vector is None else self.course.whole.along({vector: 1.0})
-            found.append(None if table is None else self.course.mark(table, number))
+    def own_scores(self) -> tuple[TaskScore | None, ...]:
+        """The score of each task by its own fine-tuned model; None where its vector is not among those
+        added."""
+        context, found = self.run.context, []
+        for number, task in enumerate(context.tasks):
+            vector = vector_of(context.bank, task.name)
+            table = None if vector is None else self.run.tower.uniform({vector: 1.0})
+            found.append(None if table is None else self.run.score(table, number))
         return tuple(found)
 
-    def ended(self, found: Sequence[_Candidate], *, asked: str, ending: LoopResult | None) -> AdaptResult:
-        course, base, own = self.course, found[0], self.own()
-        kept = max(found, key=lambda one: one.mean) if asked == AUTO else found[-1]
-        tasks = [task.name for task in course.scene.tasks]
-        rows: list[tuple[str, Sequence[TaskScore | None]]] = [(one.method, one.marks) for one in found]
+    def finish(self, candidates: Sequence[_Candidate], *, asked: str, loop: LoopResult | None) -> AdaptResult:
+        """The best candidate or, where one method was asked for, its own."""
+        base, own = candidates[0], self.own_scores()
+        kept = max(candidates, key=lambda one: one.mean) if asked == AUTO else candidates[-1]
+        tasks = [task.name for task in self.run.context.tasks]
+        rows: list[tuple[str, Sequence[TaskScore | None]]] = [(one.method, one.scores) for one in candidates]
         estimates = [
-            mark.estimate(f"{method}, {name}")
-            for method, marks in [*rows, (OWN, own)]
-            for name, mark in zip(tasks, marks, strict=True)
-            if mark is not None
+            score.estimate(f"{method}, {name}")
+            for method, scores in [*rows, (OWN, own)]
+            for name, score in zip(tasks, scores, strict=True)
+            if score is not None
         ]
-        facts = {f"{name} before": mark.share for name, mark in zip(tasks, base.marks, strict=True)}
-        facts |= {f"{name} after": mark.share for name, mark in zip(tasks, kept.marks, strict=True)}
-        recipe, verdict = recipe_of(course, kept.method, kept.table, facts=facts), _verdict(kept, base, own)
-        return result_of(course, recipe, verdict=verdict, estimates=estimates, ending=ending)
+        facts = {f"{name} before": score.share for name, score in zip(tasks, base.scores, strict=True)}
+        facts |= {f"{name} after": score.share for name, score in zip(tasks, kept.scores, strict=True)}
+        recipe = arithmetic_recipe(self.run, kept.method, kept.table, facts=facts)
+        verdict = _verdict(kept, base, own)
+        return build_result(recipe, verdict, self.run.progress, loop=loop, estimates=estimates)
 
 
 def _verdict(kept: _Candidate, base: _Candidate, own: Sequence[TaskScore | None]) -> Verdict:
     helped = kept.mean > base.mean
-    count, tasks = sum(mark.total for mark in base.marks), len(base.marks)
+    count, tasks = sum(score.total for score in base.scores), len(base.scores)
     if kept.method == ZERO_SHOT:
         sentence = f"Nothing beats zero-shot on the {count} images held out, so it was kept: {base.mean:.0%}."
         return Verdict(ZERO_SHOT, helped=False, sentence=sentence)
-    known = [(mark, best) for mark, best in zip(kept.marks, own, strict=True) if best is not None]
-    normal = [mark.share / best.share for mark, best in known if best.right]
-    beside = f", {statistics.fmean(normal):.0%} of what a model for each reaches" if normal else ""
+    known = [(score, best) for score, best in zip(kept.scores, own, strict=True) if best is not None]
+    normal = [score.share / best.share for score, best in known if best.right]
+    normalised = f", {statistics.fmean(normal):.0%} of what a model for each reaches" if normal else ""
     return Verdict(
         kept.method,
         helped=helped,
-        sentence=f"One model for {tasks} tasks names {kept.mean:.0%} of what was held out{beside}; zero-shot "
-        f"{base.mean:.0%} (means over the tasks, {count} images).",
+        sentence=f"One model for {tasks} tasks names {kept.mean:.0%} of what was held out{normalised}; "
+        f"zero-shot {base.mean:.0%} (means over the tasks, {count} images).",
     )

@@ -1,4 +1,4 @@
-"""How coefficients of task arithmetic are learned and searched. Knows nothing of models."""
+"""Settings of task arithmetic: how coefficients are learned and searched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS, SHARE, GRID = (
 
 @dataclass(frozen=True, kw_only=True)
 class ArithmeticConfig(Settings):
-    """What forgetting and adding have in common."""
+    """Settings that forgetting and adding share."""
 
     steps: int = setting(30, help=STEPS, low=0, high=100_000)
     lr: float = setting(0.02, help="learning rate of the first step", low=0.0, high=100.0)
@@ -56,7 +56,7 @@ class NegateConfig(ArithmeticConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AddConfig(ArithmeticConfig):
-    """How one model is made for several tasks: more of the tower moves, for tasks differ early on."""
+    """How one model is made for several tasks. More of the tower moves, because tasks differ early in it."""
 
     steps: int = setting(40, help=STEPS, low=0, high=100_000)
     share: float = setting(0.9, help=SHARE, low=0, high=1)

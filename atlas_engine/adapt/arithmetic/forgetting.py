@@ -1,7 +1,7 @@
-"""How much is forgotten at each strength of a negation: what a slider shows. Knows nothing of pages.
+"""How much a negation forgets at each strength: what a slider shows.
 
-    for one in forgotten(engine, result.recipe, target, control):
-        one.scale, one.target, one.control                   # 0.5, 0.21, 0.93
+    for point in forgetting_curve(engine, result.recipe, target, control):
+        point.scale, point.target, point.control             # 0.5, 0.21, 0.93
 
 At 0 the model is zero-shot, at 1 it is what the recipe says.
 """
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from atlas_engine.adapt.arithmetic.negation import CONTROL, TARGET
 from atlas_engine.adapt.arithmetic.recipes import task_classes, task_columns
 from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.clip.backbone import Backbone
 from atlas_engine.data.support import Support
-from atlas_engine.engine import Atlas
 from atlas_engine.errors import RecipeError, SupportError
 from atlas_engine.predictions import predictions_from_logits
 from atlas_engine.recipe import Recipe
@@ -27,9 +29,19 @@ __all__ = ["SCALES", "ForgettingPoint", "forgetting_curve", "scale_recipe"]
 SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
+class RecipeAnswers(Protocol):
+    """What answers by a recipe: `atlas_engine.Atlas` does."""
+
+    backbone: Backbone
+
+    def logits(self, recipe: Recipe, pixels: Tensor, *, bank: TaskVectorBank | None = None) -> Tensor:
+        """Pixels (N 3 S S) uint8 to logits (N C)."""
+        ...
+
+
 @dataclass(frozen=True)
 class ForgettingPoint:
-    """Shares of the target's and of the control's pictures that are named right at one strength."""
+    """Accuracy on the target and on the control at one strength."""
 
     scale: float
     target: float
@@ -37,7 +49,7 @@ class ForgettingPoint:
 
 
 def forgetting_curve(
-    engine: Atlas,
+    engine: RecipeAnswers,
     recipe: Recipe,
     target: Support,
     control: Support,
@@ -45,25 +57,32 @@ def forgetting_curve(
     scales: Sequence[float] = SCALES,
     bank: TaskVectorBank | None = None,
 ) -> tuple[ForgettingPoint, ...]:
-    """Both accuracies at each strength, on these pictures, of a recipe that `engine.negate` made."""
+    """Accuracies on target and control at each strength of a recipe that `engine.negate` made."""
     if {TARGET, CONTROL} - set(task_classes(recipe)):
         raise RecipeError(
             f"this recipe ({recipe.method}) forgets nothing. Make one with `atlas adapt negate`."
         )
-    found = []
+    points = []
     for scale in scales:
-        weaker = scale_recipe(recipe, scale)
-        shares = [_share(engine, weaker, *part, bank) for part in ((TARGET, target), (CONTROL, control))]
-        found.append(ForgettingPoint(scale, *shares))
-    return tuple(found)
+        scaled = scale_recipe(recipe, scale)
+        points.append(
+            ForgettingPoint(
+                scale,
+                _accuracy(engine, scaled, TARGET, target, bank),
+                _accuracy(engine, scaled, CONTROL, control, bank),
+            )
+        )
+    return tuple(points)
 
 
 def scale_recipe(recipe: Recipe, scale: float) -> Recipe:
-    """The recipe with all its coefficients times `scale`: 0 is zero-shot, 1 the recipe itself."""
+    """The recipe with all coefficients times `scale`: 0 is zero-shot, 1 the recipe itself."""
     return recipe.scaled(tasks=dict.fromkeys(recipe.coefficients.tasks, scale))
 
 
-def _share(engine: Atlas, recipe: Recipe, task: str, support: Support, bank: TaskVectorBank | None) -> float:
+def _accuracy(
+    engine: RecipeAnswers, recipe: Recipe, task: str, support: Support, bank: TaskVectorBank | None
+) -> float:
     known = task_classes(recipe)[task]
     strange = [name for name in support.classes if name not in known]
     if strange:
@@ -71,9 +90,9 @@ def _share(engine: Atlas, recipe: Recipe, task: str, support: Support, bank: Tas
             f"'{strange[0]}' is no {task} class of this recipe. It has: {', '.join(known)}. Give those."
         )
     shape = engine.backbone.preprocessing
-    squares = support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
+    pixels = support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
     columns = task_columns(recipe, task)
-    logits = engine.logits(recipe, squares, bank=bank)[:, columns]
+    logits = engine.logits(recipe, pixels, bank=bank)[:, columns]
     truth = torch.tensor([known.index(support.classes[label]) for label in support.labels])
     return predictions_from_logits(
         tuple(picture.name for picture in support.pictures), known, logits

@@ -1,69 +1,49 @@
-"""Recipes and results of task arithmetic: one set of coefficients, several tasks with their own classes.
+"""Recipes of task arithmetic: one set of coefficients for several tasks with classes of their own.
 
-    recipe = recipe_of(course, "atlas", table, facts={"target_after": 0.1})
+    recipe = arithmetic_recipe(run, "atlas", table, facts={"target_after": 0.1})
     task_classes(recipe)                                     # {"target": ("otter", "seal"), …}
-    task_columns(recipe, "target")                           # where they are among recipe.classes
+    task_columns(recipe, "target")                           # the columns of recipe.classes that are its own
 
-A recipe's classes are those of all tasks, each named once. Knows nothing of how coefficients came about.
+A recipe's classes are those of all tasks, each named once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from jaxtyping import Float
 from torch import Tensor
 
-from atlas_engine.adapt.arithmetic.course import ArithmeticRun
-from atlas_engine.adapt.arithmetic.tower import coefficients
-from atlas_engine.adapt.optimise import LoopResult
+from atlas_engine.adapt.arithmetic.training import ArithmeticRun
+from atlas_engine.adapt.results import build_recipe
+from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.errors import RecipeError, unknown_name
 from atlas_engine.recipe import Json, Recipe
-from atlas_engine.result import AdaptResult, Estimate, Outcome, Verdict
 
-__all__ = ["recipe_of", "result_of", "task_classes", "task_columns"]
+__all__ = ["arithmetic_recipe", "task_classes", "task_columns"]
 
-CLASSES = "classes of "
+CLASSES = "classes of "  # key of a task's classes in the recipe's config
 
 
-def recipe_of(course: ArithmeticRun, method: str, table: Tensor, *, facts: Mapping[str, Json]) -> Recipe:
-    """The recipe of λ (T M), with the classes of every task and what was measured."""
-    scene, config = course.scene, dict[str, Json](course.config.as_dict())
-    for task in scene.tasks:
-        config[CLASSES + task.name] = list(task.support.classes)
-    return Recipe(
-        coefficients(scene, table),
-        model=scene.backbone.name,
-        model_fingerprint=scene.model_fingerprint,
-        bank_fingerprint=scene.bank.fingerprint,
-        classes=scene.classes,
+def arithmetic_recipe(
+    run: ArithmeticRun, method: str, table: Float[Tensor, "T M"], *, facts: Mapping[str, Json]
+) -> Recipe:
+    """The recipe of λ, with the classes of every task and what was measured."""
+    bank, config = run.context.bank, dict[str, Json](run.config.as_dict())
+    for task in run.context.tasks:
+        config[CLASSES + task.name] = list(task.classes)
+    return build_recipe(
+        run.context,
+        Coefficients(table.detach().cpu(), Layout(), bank.tasks, bank.blocks),
         method=method,
-        config={**config, **facts, "head": "none"},
-        seed=course.seed,
-    )
-
-
-def result_of(
-    course: ArithmeticRun,
-    recipe: Recipe,
-    *,
-    verdict: Verdict,
-    estimates: Sequence[Estimate],
-    ending: LoopResult | None,
-) -> AdaptResult:
-    """What a run of arithmetic hands over; `ending` is that of the learning, if there was any."""
-    return AdaptResult(
-        recipe=recipe,
-        outcome=ending.outcome if ending else Outcome.finished,
-        reason=ending.reason if ending else "there was nothing to learn step by step.",
-        history=course.story.history,
-        seconds=course.story.seconds(),
-        verdict=verdict,
-        estimates=tuple(estimates),
+        head="none",
+        config={**config, **facts},
+        seed=run.seed,
     )
 
 
 def task_classes(recipe: Recipe) -> dict[str, tuple[str, ...]]:
-    """The classes of each task that a recipe of arithmetic was made for; empty for any other recipe."""
+    """The classes of each task that an arithmetic recipe was made for; empty for any other recipe."""
     return {
         name.removeprefix(CLASSES): tuple(map(str, classes))
         for name, classes in recipe.config.items()
@@ -72,7 +52,7 @@ def task_classes(recipe: Recipe) -> dict[str, tuple[str, ...]]:
 
 
 def task_columns(recipe: Recipe, task: str) -> list[int]:
-    """The columns of the recipe's logits that are this task's classes, in their order."""
+    """The columns of the recipe's logits that are this task's classes, in the task's order."""
     known = task_classes(recipe)
     if task not in known:
         raise RecipeError(unknown_name("task of this recipe", task, known))

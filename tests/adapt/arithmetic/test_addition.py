@@ -8,7 +8,7 @@ import torch
 from atlas_engine.adapt.arithmetic.addition import task_vectors_for
 from atlas_engine.adapt.arithmetic.config import AddConfig
 from atlas_engine.adapt.arithmetic.recipes import task_classes
-from atlas_engine.adapt.arithmetic.scene import TaskImages
+from atlas_engine.adapt.arithmetic.tasks import TaskImages
 from atlas_engine.bank import TaskVector, TaskVectorBank
 from atlas_engine.bank.edit import merge_ties
 from atlas_engine.bank.vector import VectorInfo
@@ -98,7 +98,7 @@ def test_a_picture_without_its_label_tells_its_task_alone():
     pictures = TaskImages(
         torch.zeros(4, 3, 2, 2), torch.tensor([1, 0, 4, 3]), torch.tensor([0, 0, 1, 1]), (2, 3)
     )
-    assert pictures.unlabelled().labels.tolist() == [0, 0, 2, 2]
+    assert pictures.without_labels().labels.tolist() == [0, 0, 2, 2]
 
 
 def test_one_task_is_refused_and_so_is_a_strange_word(engine, bank, tasks, target):

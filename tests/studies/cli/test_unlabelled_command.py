@@ -88,7 +88,7 @@ def test_a_stopped_command_goes_on_where_it_was(compare, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(self, *args, **more)
 
-    monkeypatch.setattr(Atlas, "unlabelled", learn)
+    monkeypatch.setattr(Atlas, "test_time_norms", learn)
     words = ("--methods", "ln-entropy", "--present", "all", "--json", tmp_path / "t.json")
     code, told, _ = compare(*words)
     assert (code, told) == (130, "")

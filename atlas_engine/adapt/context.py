@@ -1,0 +1,84 @@
+"""What an adaptation works with: a model, a bank that was made for it, and the images of one or more tasks.
+
+    context = AdaptContext(backbone, bank, fingerprint, (TaskData("photos", classes, text, pixels, labels),))
+    context.pixels, context.labels, context.text          # of the only task
+    context.head, context.class_counts                    # of all tasks, one after the other
+
+Few-shot has one task with labels, label-free adaptation one without, task arithmetic several with labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.clip.backbone import Backbone
+
+__all__ = ["AdaptContext", "TaskData"]
+
+
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """A set of classes and the images of it."""
+
+    name: str
+    classes: tuple[str, ...]
+    text: Float[Tensor, "C D"]  # class embeddings of length 1, on the model's device
+    pixels: UInt8[Tensor, "N 3 S S"]  # as the tower takes them, on the CPU
+    labels: Int[Tensor, " N"] | None = None  # on the model's device; None where nobody labelled the images
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptContext:
+    """A model, its bank and the tasks. Nothing in it is ever written to."""
+
+    backbone: Backbone
+    bank: TaskVectorBank
+    model_fingerprint: str
+    tasks: tuple[TaskData, ...]
+
+    # ---- of the only task
+
+    @property
+    def task(self) -> TaskData:
+        """The only task."""
+        (task,) = self.tasks
+        return task
+
+    @property
+    def text(self) -> Float[Tensor, "C D"]:
+        """The only task's class embeddings."""
+        return self.task.text
+
+    @property
+    def pixels(self) -> UInt8[Tensor, "N 3 S S"]:
+        """The only task's images."""
+        return self.task.pixels
+
+    @property
+    def labels(self) -> Int[Tensor, " N"]:
+        """The only task's labels, which must be there."""
+        assert self.task.labels is not None, "this task has no labels"
+        return self.task.labels
+
+    # ---- of all tasks
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Every class of every task, each named once."""
+        return tuple(dict.fromkeys(name for task in self.tasks for name in task.classes))
+
+    @property
+    def class_counts(self) -> tuple[int, ...]:
+        """How many classes each task has."""
+        return tuple(len(task.classes) for task in self.tasks)
+
+    @cached_property
+    def head(self) -> Float[Tensor, "C D"]:
+        """Class embeddings of all tasks: the first task's, then the next one's."""
+        return torch.cat([task.text for task in self.tasks])
