@@ -22,7 +22,8 @@ from atlas_engine.bank.bank_file import BANK_FORMAT, BankFile, banks_folder, fin
 from atlas_engine.bank.edit import join_banks
 from atlas_engine.bank.storage import storage_named, vector_nbytes
 from atlas_engine.cache import Cache
-from atlas_engine.clip.backbone import Backbone, open_backbone
+from atlas_engine.clip.backbone import Backbone
+from atlas_engine.clip.models import open_backbone
 from atlas_engine.clip.checkpoints import hub
 from atlas_engine.clip.checkpoints.card import reported_accuracies
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS, PublicBank

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from torch.nn import functional as F
 
 from atlas_engine.clip import bundled
-from atlas_engine.clip.bundled import READ, READ_LENGTH
+from atlas_engine.clip.bundled import SEMANTIC_DIM, SEMANTIC_NORM
 from atlas_engine.engine import open as open_atlas
 from atlas_engine.errors import ModelError
 
@@ -61,7 +61,7 @@ def test_looks_keep_pictures_apart_and_change_no_comparison_with_words(engine):
     with torch.inference_mode():
         whole, read = head(features), head.read(features)
     torch.testing.assert_close(whole.norm(dim=-1), torch.ones(4))
-    torch.testing.assert_close(whole @ words.T, read @ words[:, :READ].T * READ_LENGTH)
+    torch.testing.assert_close(whole @ words.T, read @ words[:, :SEMANTIC_DIM].T * SEMANTIC_NORM)
     assert not list(head.parameters())  # fixed, as the text tower is
 
 
