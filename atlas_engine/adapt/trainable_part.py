@@ -47,11 +47,11 @@ class FrozenSplit:
     def __init__(self, backbone: Backbone, *, share: float, wide: bool = False) -> None:
         self.backbone = backbone
         until = first_pooled_map(backbone.visual) if wide else None
-        late = split_tower(backbone.visual, share=share, until=until) if share < 1 else None
-        self._narrow = backbone.visual if late is None else late.tower
+        late = split_tower(backbone.visual, share=share, include=until) if share < 1 else None
+        self._narrow = backbone.visual if late is None else late.suffix
         self.tower: nn.Module = with_feature_levels(self._narrow) if wide else self._narrow
         self.feature_stats: FeatureStats | None = None
-        self._early: Callable[[Tensor], Tensor] | None = None if late is None else late.early
+        self._early: Callable[[Tensor], Tensor] | None = None if late is None else late.run_prefix
 
     @torch.no_grad()
     def activations(self, images: Tensor) -> Tensor:

@@ -29,8 +29,8 @@ class Preprocessing:
 class Backbone:
     """A dual encoder in evaluation mode, with frozen weights.
 
-    `visual` maps images (B 3 S S) to features (B D) and `encode_text` maps N sentences to features (N D). Neither
-    normalises them. Logits are `logit_scale` times the cosine of the two.
+    `visual` maps images (B 3 S S) to features (B D), and `encode_text` maps N sentences to features (N D).
+    Neither normalises them. Logits are `logit_scale` times the cosine of the two.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """The model that ships: an EfficientNet-Lite0 image tower and an all-MiniLM-L6-v2 text tower in one space.
 
-In open_clip's terms it is a `CustomTextCLIP` with a timm image tower and a Hugging Face text tower. The image tower,
-its head and the text projection are in assets/model; the text tower's weights come from a pinned package and are
-checked by their sha256. Nothing is fetched. `studies/bundled_model` trains it.
+In open_clip's terms it is a `CustomTextCLIP` with a timm image tower and a Hugging Face text tower. The image
+tower, its head and the text projection are in assets/model; the text tower's weights come from a pinned
+package and are checked by their sha256. Nothing is fetched. `studies/bundled_model` trains it.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def build() -> Any:  # noqa: ANN401 - open_clip has no types
 class ConceptHead(nn.Module):
     """The image head: features f (B 1280) to embeddings z (B 512) of length 1.
 
-        p        = softmax(C f + b)                           probability of each of ImageNet's 1000 concepts
-        semantic = E p + A f + a                              their text embeddings, mixed, plus a linear correction
-        visual   = V f + v                                    principal components of the features
+        p        = softmax(C f + b)              probability of each of ImageNet's 1000 concepts
+        semantic = E p + A f + a                 their text embeddings, mixed, plus a linear correction
+        visual   = V f + v                       principal components of the features
         z        = [ s · semantic / |semantic|,  √(1 − s²) · visual / |visual| ]
 
-    Text embeddings are zero in the visual part: it changes no zero-shot answer, and keeps images apart that have
-    the same semantic part. The head is fixed, as the text tower is: its tensors are buffers, not parameters, so
-    they are no blocks of a task vector.
+    Text embeddings are zero in the visual part: it changes no zero-shot answer, and keeps images apart that
+    have the same semantic part. The head is fixed, as the text tower is: its tensors are buffers, not
+    parameters, so they are no blocks of a task vector.
     """
 
     concept_weight: Tensor  # C
@@ -156,7 +156,7 @@ def text_encoder(clip: Any, device: torch.device) -> Callable[[Sequence[str]], T
 
     def encode(sentences: Sequence[str]) -> Tensor:
         tokens = tokenizer(list(sentences))
-        longest = int((tokens != 0).sum(dim=1).max())  # 0 is padding: without it the means are the same, faster
+        longest = int((tokens != 0).sum(dim=1).max())  # 0 is padding, which is masked: cut it to save time
         features: Tensor = clip.encode_text(tokens[:, :longest].to(device))
         return features
 

@@ -2,8 +2,8 @@
 
     head[c] = normalise(mean over templates t of normalise(encode_text(t(c))))               (C D)
 
-A template is a sentence with a gap, as "a photo of a {}."; Radford et al. 2021 (CLIP), section 3.1.4. Each model
-names the template set that measured best for it, and a caller can choose another.
+A template is a sentence with a gap, as "a photo of a {}." (Radford et al. 2021, CLIP, section 3.1.4). Each
+model names the template set that measured best for it, and a caller can choose another.
 """
 
 from __future__ import annotations
