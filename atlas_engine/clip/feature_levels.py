@@ -5,8 +5,8 @@
     z = [ f / |f|,  r · h / |h|,  q · d / |d| ] / √(1 + r² + q²)            # of length 1
 
 The projection keeps what text needs and drops the rest, and so does every layer before it. What is dropped
-can tell a user's classes apart. Class embeddings are zero-padded to the width of z (`pad_text_embeddings`), so
-the added levels only scale the zero-shot logits by a constant, which `matching_logit_scale` gives back.
+can tell a user's classes apart. Class embeddings are zero-padded to the width of z (`pad_text_embeddings`),
+so the added levels only scale the zero-shot logits by a constant, which `matching_logit_scale` gives back.
 
 μ and σ are the mean and spread over the images at hand (`fit_feature_stats`), which needs no labels. Without
 them, and for towers of tokens, z has no d. Towers whose projection cannot be separated (open_clip's ResNets)

@@ -8,8 +8,8 @@ import threading
 import time
 
 import pytest
-
 from atlas_engine.clip.checkpoints.hub import fetch
+
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
 from atlas_engine.clip.checkpoints.sources import CheckpointSource, find_sources
 from atlas_engine.errors import HubError, ModelError

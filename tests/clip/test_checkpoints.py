@@ -6,11 +6,11 @@ import json
 
 import pytest
 import torch
+from atlas_engine.clip.checkpoints.card import reported_accuracies
 from safetensors.torch import save_file
 from torch import nn
 
 from atlas_engine import runtime
-from atlas_engine.clip.checkpoints.card import reported_accuracies
 from atlas_engine.clip.checkpoints.tower import activation_of, configured_activation, read_tower
 from atlas_engine.errors import ModelError
 from tests.pickled import pickled_encoder

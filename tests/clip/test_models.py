@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from atlas_engine import runtime
-from atlas_engine.clip.models import open_backbone
-from atlas_engine.clip.models import load
+from atlas_engine.clip.models import load, open_backbone
 from atlas_engine.errors import HubError, ModelError
 
 runtime.ready()
