@@ -35,7 +35,8 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.bank_file import find_bank, load_bank
 from atlas_engine.bank.vector import fingerprint
 from atlas_engine.cache import Cache, cache_key
-from atlas_engine.clip.backbone import Backbone, open_backbone
+from atlas_engine.clip.backbone import Backbone
+from atlas_engine.clip.models import open_backbone
 from atlas_engine.clip.text import check_class_names, find_templates, text_head
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.compose import Composer

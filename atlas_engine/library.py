@@ -1,11 +1,12 @@
-"""Other people's checkpoints as a bank file. Above `clip`, which reads them, and `bank`, which keeps them.
+"""Models and their banks: import checkpoints as a bank, and open a model with the bank that fits it.
 
-    backbone = open_backbone("ViT-B-32-quickgelu/openai", device=torch.device("cpu"))
-    for vector in import_bank(find_sources(["tanganke-b32"]), backbone, "b32.safetensors", storage="int8"):
-        print(vector.name, vector.norm)
+backbone = open_backbone("ViT-B-32-quickgelu/openai", device=torch.device("cpu"))
+for vector in import_bank(find_sources(["tanganke-b32"]), backbone, "b32.safetensors", storage="int8"):
+    print(vector.name, vector.norm)
 
-One checkpoint is in memory at a time, beside the vectors that were already stored. The file appears at the
-end, whole; until then, and after any error, what was there before stays.
+for step in prepare("ViT-B-32/openai"):                 # finds its bank, or fetches and imports one
+    print(step.phase, step.index, step.of, step.vector)
+engine = step.engine                                    # of the last step: an open session
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from atlas_engine.bank.bank_file import BANK_FORMAT, BankFile, banks_folder, fin
 from atlas_engine.bank.edit import join_banks
 from atlas_engine.bank.storage import storage_named, vector_nbytes
 from atlas_engine.cache import Cache
-from atlas_engine.clip.backbone import Backbone, open_backbone
-from atlas_engine.clip.checkpoints import hub
-from atlas_engine.clip.checkpoints.card import reported_accuracies
+from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS, PublicBank
-from atlas_engine.clip.checkpoints.sources import CheckpointSource, find_sources
-from atlas_engine.clip.checkpoints.tower import activation_of, configured_activation, read_tower
+from atlas_engine.clip.checkpoints.sidecar import configured_activation, reported_accuracies
+from atlas_engine.clip.checkpoints.sources import CheckpointSource, fetch_from_hub, find_sources
+from atlas_engine.clip.checkpoints.tower import activation_of, read_tower
+from atlas_engine.clip.models import open_backbone
 from atlas_engine.config import cache_folder
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import BankError
@@ -35,7 +36,6 @@ from atlas_engine.files import human_nbytes
 from atlas_engine.runtime import memory_report
 
 __all__ = [
-    "BUNDLED",
     "STORAGE",
     "AvailableModel",
     "ImportedVector",
@@ -45,12 +45,17 @@ __all__ = [
     "prepare",
 ]
 
-STORAGE = "float16"
+STORAGE = "float16"  # of a bank that a user imports
+READY_STORAGE = "int4"  # of a bank that `prepare` imports, as of the bank that ships: a quarter of float16
+BUNDLED = "bundled"
+
+
+# ---- Import: checkpoints become a bank file.
 
 
 @dataclass(frozen=True)
 class ImportedVector:
-    """One vector on its way into the bank."""
+    """A task vector that was made from a checkpoint."""
 
     name: str
     source: str
@@ -62,21 +67,22 @@ class ImportedVector:
 def import_bank(
     sources: Sequence[CheckpointSource], backbone: Backbone, path: Path | str, *, storage: str = STORAGE
 ) -> Iterator[ImportedVector]:
-    """Read each checkpoint, take its difference from the backbone's image tower, and write the bank.
+    """Make a task vector from each checkpoint, yield it, and write them all as one bank file at the end.
 
-    Yields a vector when it is stored, and writes the file after the last. A source may also be a bank file of
-    the same base: its vectors join.
+    A task vector is the checkpoint's image tower minus the backbone's. A source may also be a bank file of
+    the same base: its vectors are taken as they are. Besides the stored vectors, one checkpoint is in memory
+    at a time. The file is replaced as a whole: until then, and after any error, the old one stays.
     """
     theta0 = {name: weights.detach().cpu() for name, weights in backbone.visual.named_parameters()}
-    _require_room(theta0, storage, len(sources))
+    _require_memory(theta0, storage, len(sources))
     banks: list[TaskVectorBank] = []
     for source in sources:
-        file = hub.fetch(source.where) if source.is_remote else Path(source.where)
+        file = fetch_from_hub(source.where) if source.is_remote else Path(source.where)
         if _is_bank(file):
-            bank = _checked_bank(file, theta0, backbone).stored_as(storage)
+            bank = _load_bank_of(file, theta0, backbone).stored_as(storage)
             yield from (_imported(bank.vector(task), source, "bank") for task in bank.tasks)
         else:
-            vector, layout = _vector(source, file, theta0, backbone)
+            vector, layout = _read_vector(source, file, theta0, backbone)
             bank = TaskVectorBank.from_vectors([vector], storage=storage)
             yield _imported(vector, source, layout)
         banks.append(bank)
@@ -84,14 +90,44 @@ def import_bank(
     save_bank(join_banks(banks), path)
 
 
-def _imported(vector: TaskVector, source: CheckpointSource, layout: str) -> ImportedVector:
-    note = vector.info.provenance.get("projection", "")
-    return ImportedVector(vector.name, source.where, layout, vector.norm(), note)
+def _require_memory(theta0: Mapping[str, Tensor], storage: str, count: int) -> None:
+    """Raise at the start if the vectors will not fit in memory: joining holds them twice."""
+    needed = 2 * count * vector_nbytes(block_table(theta0.items()), storage_named(storage))
+    available = memory_report().available_nbytes
+    if available is not None and needed > available:
+        raise BankError(
+            f"{count} vectors as {storage} need {human_nbytes(needed)} of memory and "
+            f"{human_nbytes(available)} are free. "
+            "Choose a narrower storage, as int8 or int4, or import fewer at a time."
+        )
 
 
-def _vector(
+def _is_bank(file: Path) -> bool:
+    from safetensors import SafetensorError, safe_open
+
+    if file.suffix != ".safetensors":
+        return False
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return (opened.metadata() or {}).get("format") == BANK_FORMAT
+    except (SafetensorError, OSError):
+        return False  # reading it as a checkpoint will say what is wrong with it
+
+
+def _load_bank_of(file: Path, theta0: Mapping[str, Tensor], backbone: Backbone) -> TaskVectorBank:
+    bank, base = load_bank(file), fingerprint(theta0)
+    if bank.base != base:
+        raise BankError(
+            f"{file.name} has vectors of another base ({bank.base[:12]}) than {backbone.name} ({base[:12]})."
+            " Give the model that they were taken from."
+        )
+    return bank
+
+
+def _read_vector(
     source: CheckpointSource, file: Path, theta0: Mapping[str, Tensor], backbone: Backbone
 ) -> tuple[TaskVector, str]:
+    """The task vector of a checkpoint, and the checkpoint's layout."""
     theirs, ours = configured_activation(file), activation_of(backbone.visual)
     if theirs in ("gelu", "quick_gelu") and theirs != ours:
         raise BankError(
@@ -110,74 +146,39 @@ def _vector(
     return TaskVector.between(source.name, base=theta0, tuned=tuned, info=info), tower.layout
 
 
-def _is_bank(file: Path) -> bool:
-    from safetensors import SafetensorError, safe_open
-
-    if file.suffix != ".safetensors":
-        return False
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return (opened.metadata() or {}).get("format") == BANK_FORMAT
-    except (SafetensorError, OSError):
-        return False  # the reader of checkpoints says what is wrong with it
+def _imported(vector: TaskVector, source: CheckpointSource, layout: str) -> ImportedVector:
+    note = vector.info.provenance.get("projection", "")
+    return ImportedVector(vector.name, source.where, layout, vector.norm(), note)
 
 
-def _checked_bank(file: Path, theta0: Mapping[str, Tensor], backbone: Backbone) -> TaskVectorBank:
-    bank, base = load_bank(file), fingerprint(theta0)
-    if bank.base != base:
-        raise BankError(
-            f"{file.name} has vectors of another base ({bank.base[:12]}) than {backbone.name} ({base[:12]})."
-            " Give the model that they were taken from."
-        )
-    return bank
-
-
-def _require_room(theta0: Mapping[str, Tensor], storage: str, count: int) -> None:
-    """Raise while it is early if the vectors will not fit: they are held twice while they are joined."""
-    needed = 2 * count * vector_nbytes(block_table(theta0.items()), storage_named(storage))
-    available = memory_report().available_nbytes
-    if available is not None and needed > available:
-        raise BankError(
-            f"{count} vectors as {storage} need {human_nbytes(needed)} of memory and "
-            f"{human_nbytes(available)} are free. "
-            "Choose a narrower storage, as int8 or int4, or import fewer at a time."
-        )
-
-
-# ---- A model and its bank, made ready on this machine: found, or fetched and built once, and kept. for
-# step in prepare("ViT-B-32/openai"): print(step.phase, step.index, step.of, step.vector) engine =
-# step.engine # the last step's; an open session Where it has no bank of its own yet (`bank.finding`), the
-# public checkpoints of that model become one (`importing`), under the cache folder. Knows nothing of pages
-# or visitors.
-BUNDLED = "bundled"
-READY_STORAGE = "int4"  # as the bank that ships: a quarter of float16 on disk and in memory
+# ---- Prepare: a model with its bank, found on this machine or built once and kept.
 
 
 @dataclass(frozen=True)
 class AvailableModel:
-    """A model that can be had with a bank: how it is named, and what its bank is made of."""
+    """A model that can be opened with a bank, and the checkpoints that the bank is imported from."""
 
     model: str
     about: str
     sources: tuple[CheckpointSource, ...] = ()
-    file: str = ""  # of the bank that is built from them, below `banks_folder()`
+    file: str = ""  # name of the imported bank in `banks_folder()`
 
 
 @dataclass(frozen=True)
 class SetupProgress:
-    """How far it is: `model` while it is opened or fetched, `bank` while one is built, `ready` at the end."""
+    """A step of `prepare`: the model is opened or fetched, its bank is imported, the session is ready."""
 
-    phase: str
+    phase: str  # "model", "bank" or "ready"
     index: int = 0
     of: int = 0
-    vector: str = ""  # the one under way
+    vector: str = ""  # the one that is imported next
     engine: Atlas | None = None
 
 
 def available_models() -> tuple[AvailableModel, ...]:
-    """The bundled model, and each that public checkpoints make a bank for."""
-    fetchable = (_public(bank) for bank in PUBLIC_BANKS.values() if bank.checkpoints)
-    return (AvailableModel(BUNDLED, "ships with the project"), *fetchable)
+    """The bundled model, and every model that has public checkpoints."""
+    public = (_from_public(bank) for bank in PUBLIC_BANKS.values() if bank.checkpoints)
+    return (AvailableModel(BUNDLED, "ships with the project"), *public)
 
 
 def prepare(
@@ -187,60 +188,62 @@ def prepare(
     device: str | None = None,
     cache: Cache | bool = True,
 ) -> Iterator[SetupProgress]:
-    """Open the model with `bank`, else with the bank that is its own; the last step has the session.
+    """Open the model with `bank`, or else with its own bank; the last step has the session.
 
-    A model that has none and for which nothing public is known opens without. A bank file appears whole or
-    not at all, so whoever stops half way leaves nothing behind but checkpoints that need no second fetching.
+    Its own bank is found on this machine or imported from its public checkpoints. A model without public
+    checkpoints opens without a bank. A bank file appears as a whole or not at all: a caller who stops half
+    way leaves only fetched checkpoints, which are not fetched again.
     """
-    offer = model if isinstance(model, AvailableModel) else _offer(model)
+    available = model if isinstance(model, AvailableModel) else _find_model(model)
     yield SetupProgress("model")
     runtime.keep_memory()
-    backbone = open_backbone(offer.model, device=runtime.pick_device(device))
-    path = _fitting(Path(bank), backbone) if bank else find_bank(_weights(backbone))
-    if path is None and offer.sources:
-        path = banks_folder() / offer.file
-        yield from _built(offer, backbone, path)
+    backbone = open_backbone(available.model, device=runtime.pick_device(device))
+    weights = dict(backbone.visual.named_parameters())
+    path = _checked_bank(Path(bank), weights, backbone.name) if bank else find_bank(weights)
+    if path is None and available.sources:
+        path = banks_folder() / available.file
+        yield from _build_bank(available, backbone, path)
     store = Cache(cache_folder()) if cache is True else None if cache is False else cache
     yield SetupProgress("ready", engine=Atlas(backbone, bank_path=path, cache=store))
 
 
-def _fitting(path: Path, backbone: Backbone) -> Path:
-    """The file, if it is a bank of this model; better told now than after somebody has waited."""
+def _checked_bank(path: Path, weights: Mapping[str, Tensor], model: str) -> Path:
+    """The path of a bank of this model; any other file raises now, before the user has waited for a run."""
     with BankFile(path) as file:
-        if file.base != fingerprint(_weights(backbone)):
+        if file.base != fingerprint(weights):
             raise BankError(
-                f"{path.name} was made for another model than {backbone.name}. Give a bank for this one, or "
+                f"{path.name} was made for another model than {model}. Give a bank for this one, or "
                 f"none to use its own; `atlas bank show FILE` names a bank's model."
             )
     return path
 
 
-def _built(offer: AvailableModel, backbone: Backbone, path: Path) -> Iterator[SetupProgress]:
-    names, of = [source.name for source in offer.sources], len(offer.sources)
+def _build_bank(available: AvailableModel, backbone: Backbone, path: Path) -> Iterator[SetupProgress]:
+    names, of = [source.name for source in available.sources], len(available.sources)
     yield SetupProgress("bank", 0, of, names[0])
-    for index, _ in enumerate(import_bank(offer.sources, backbone, path, storage=READY_STORAGE), start=1):
+    vectors = import_bank(available.sources, backbone, path, storage=READY_STORAGE)
+    for index, _ in enumerate(vectors, start=1):
         yield SetupProgress("bank", index, of, names[index] if index < of else "")
 
 
-def _weights(backbone: Backbone) -> dict[str, Tensor]:
-    return dict(backbone.visual.named_parameters())
+def _find_model(model: str) -> AvailableModel:
+    """The model with its public checkpoints, or without any if none are known."""
+    known = {_short_name(bank.model): bank for bank in PUBLIC_BANKS.values() if bank.checkpoints}
+    public = known.get(_short_name(model))
+    return AvailableModel(model, "") if public is None else _from_public(public, model=model)
 
 
-def _offer(model: str) -> AvailableModel:
-    known = {_plain(bank.model): bank for bank in PUBLIC_BANKS.values() if bank.checkpoints}
-    public = known.get(_plain(model))
-    return AvailableModel(model, "") if public is None else _public(public, model=model)
+def _from_public(bank: PublicBank, *, model: str | None = None) -> AvailableModel:
+    sources = tuple(find_sources([bank.name]))
+    return AvailableModel(
+        model or _short_name(bank.model), bank.about, sources, file=f"{bank.name}.safetensors"
+    )
 
 
-def _public(bank: PublicBank, *, model: str | None = None) -> AvailableModel:
-    file = f"{bank.name}.safetensors"
-    return AvailableModel(model or _plain(bank.model), bank.about, tuple(find_sources([bank.name])), file)
+def _short_name(model: str) -> str:
+    """A model's name without -quickgelu, which OpenAI's weights imply.
 
-
-def _plain(model: str) -> str:
-    """A model's short name: OpenAI's weights bring their own GELU, whether or not the name says so.
-
-    >>> _plain("ViT-B-32-quickgelu/openai")
+    >>> _short_name("ViT-B-32-quickgelu/openai")
     'ViT-B-32/openai'
     """
     return model.replace("-quickgelu/openai", "/openai")

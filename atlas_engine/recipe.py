@@ -330,7 +330,7 @@ def as_predictor(
     """Squares as the tower takes them to logits, by the recipe's classes."""
     row = find_head(str(recipe.config.get("head", "none")))
     tensors = {name: tensor.to(backbone.device).float() for name, tensor in recipe.head.items()}
-    feature_stats, own = FeatureStats.taken_from(tensors)
+    feature_stats, own = FeatureStats.from_tensors(tensors)
     seeing = (
         with_feature_levels(tower, feature_stats=feature_stats)
         if row.feature_level is not FeatureLevel.projected

@@ -20,7 +20,7 @@ def tiny_engine() -> Atlas:
     clip: Any = tiny_clip("vit")
     device = torch.device("cpu")
 
-    def text(sentences: Sequence[str]) -> Tensor:
+    def encode_text(sentences: Sequence[str]) -> Tensor:
         rows = [[1 + ord(letter) % 62 for letter in sentence[-7:]] for sentence in sentences]
         tokens = torch.tensor([row + [63] + [0] * (7 - len(row)) for row in rows])  # 63 ends a sentence
         return clip.encode_text(tokens)
@@ -34,7 +34,6 @@ def tiny_engine() -> Atlas:
             dim=16,
             templates="plain",
             device=device,
-            text=text,
-            whole=lambda: clip,
+            encode_text=encode_text,
         )
     )

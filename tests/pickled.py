@@ -1,4 +1,4 @@
-"""A whole encoder pickled as the paper's code does it, by a class that is gone when the file is read."""
+"""A whole encoder pickled as the paper's code does it, by a class that does not exist when it is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from atlas_engine import runtime
 
 
-def pickled_encoder(clip: nn.Module, path: Path, *, legacy: bool = False) -> None:
+def save_pickled_encoder(clip: nn.Module, path: Path, *, legacy: bool = False) -> None:
     """`torch.save` of a `src.modeling.ImageEncoder` that holds an open_clip model and its preprocessing."""
     runtime.ready()
     import open_clip

@@ -47,10 +47,10 @@ class FrozenSplit:
     def __init__(self, backbone: Backbone, *, share: float, multi_level: bool = False) -> None:
         """`share` of the weights, from the tower's end, are in the rest; 1 for all of them."""
         self.backbone = backbone
-        until = first_pooled_map(backbone.visual) if multi_level else None
-        split = split_tower(backbone.visual, share=share, until=until) if share < 1 else None
-        self._plain_tower = backbone.visual if split is None else split.tower
-        self._prefix: Callable[[Tensor], Tensor] | None = None if split is None else split.early
+        first_map = first_pooled_map(backbone.visual) if multi_level else None
+        split = split_tower(backbone.visual, share=share, include=first_map) if share < 1 else None
+        self._plain_tower = backbone.visual if split is None else split.suffix
+        self._prefix: Callable[[Tensor], Tensor] | None = None if split is None else split.run_prefix
         self.tower: nn.Module = with_feature_levels(self._plain_tower) if multi_level else self._plain_tower
         self.feature_stats: FeatureStats | None = None
 

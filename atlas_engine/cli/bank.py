@@ -219,7 +219,7 @@ def _size(nbytes: int | None) -> str | None:
 def _image_tower(model: str) -> dict[str, Tensor]:
     import torch
 
-    from atlas_engine.clip.backbone import open_backbone
+    from atlas_engine.clip.models import open_backbone
 
     return dict(open_backbone(model, device=torch.device("cpu")).visual.named_parameters())
 

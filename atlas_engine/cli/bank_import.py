@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from atlas_engine.bank.storage import storage_named
-    from atlas_engine.clip.backbone import open_backbone
     from atlas_engine.clip.checkpoints.sources import find_sources
+    from atlas_engine.clip.models import open_backbone
     from atlas_engine.library import STORAGE, import_bank
 
     storage = storage_named(args.storage or STORAGE).name

@@ -1,11 +1,6 @@
-"""One interface for every dual encoder: image tower, text tower, transforms, logit scale.
+"""The types that every dual encoder is given as: `Backbone`, and the `Preprocessing` of its images.
 
-Knows nothing of banks, images on disk or caches. How a model is named:
-
-    bundled                        the model that ships in assets/model
-    ViT-B-32/openai                ARCH/PRETRAINED as open_clip spells them; fetched from the hub once
-    hf-hub:org/name                an open_clip model on the hub
-    ViT-B-32@path/to/weights       ARCH@path to a local safetensors or .pt file (weights only, no pickle)
+`clip.models.open_backbone` makes one.
 """
 
 from __future__ import annotations
@@ -16,12 +11,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Backbone", "Preprocessing", "open_backbone"]
+__all__ = ["Backbone", "Preprocessing"]
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How pixels become the image tower's input: numbers only, so that anyone can carry it out."""
+    """How an image becomes the image tower's input: resize, crop to `size`, then (x - mean) / std."""
 
     size: int
     mean: tuple[float, float, float]
@@ -32,38 +27,28 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A dual encoder, ready to use and never written to.
+    """A dual encoder in evaluation mode, with frozen weights.
 
-    `visual` maps images (B 3 H W) to features (B D), not normalised; `text` maps sentences to (N D), also not
-    normalised. Logits are `logit_scale` times the cosine.
+    `visual` maps images (B 3 S S) to features (B D), and `encode_text` maps N sentences to features (N D).
+    Neither normalises them. Logits are `logit_scale` times the cosine of the two.
     """
 
     name: str
     visual: nn.Module
     preprocessing: Preprocessing
     logit_scale: float
-    dim: int
-    templates: str
+    dim: int  # D
+    templates: str  # name of the template set that suits this model, of `clip.text.TEMPLATES`
     device: torch.device
-    text: Callable[[Sequence[str]], Tensor] = field(repr=False)
-    whole: Callable[[], nn.Module] = field(repr=False)  # the open_clip model that both towers belong to
+    encode_text: Callable[[Sequence[str]], Tensor] = field(repr=False)
 
     def as_input(self, images: Tensor) -> Tensor:
-        """Images (B 3 S S) in 0 … 1 as the image tower wants them, on the device."""
-        shape = self.preprocessing
-        mean, std = torch.tensor(shape.mean).view(3, 1, 1), torch.tensor(shape.std).view(3, 1, 1)
+        """Images (B 3 S S) in 0 … 1, normalised for the image tower and moved to its device."""
+        mean = torch.tensor(self.preprocessing.mean).view(3, 1, 1)
+        std = torch.tensor(self.preprocessing.std).view(3, 1, 1)
         return ((images - mean) / std).to(self.device)
 
     def __repr__(self) -> str:
         millions = sum(weight.numel() for weight in self.visual.parameters()) / 1e6
         size = self.preprocessing.size
         return f"Backbone({self.name}, {millions:.1f} M image weights, {size} px, on {self.device.type})"
-
-
-def open_backbone(model: str = "bundled", *, device: torch.device) -> Backbone:
-    """The model called `model`, on `device`, in evaluation mode with every weight frozen."""
-    from atlas_engine.clip import bundled, models
-
-    if model in ("bundled", bundled.NAME):
-        return bundled.load(device)
-    return models.load(model, device)

@@ -1,14 +1,19 @@
-"""Any open_clip model by name, from the hub or a local file. Knows nothing of the model that ships.
+"""Models by name. `open_backbone` takes one of these names:
 
-The hub is asked once, briefly, before anything is fetched: a machine that cannot reach it gets a sentence
-within seconds, and a model that was fetched earlier opens without it.
+    bundled                        the model that ships in assets/model
+    ViT-B-32/openai                ARCH/PRETRAINED as open_clip spells them; fetched from the hub once
+    hf-hub:org/name                an open_clip model on the hub
+    ViT-B-32@path/to/weights.pt    ARCH@path to a local safetensors or .pt file (loaded with weights_only)
+
+The hub is probed once, with a short time-out, before anything is fetched. A machine that cannot reach it gets
+an error within seconds, and a model that was fetched before opens without the hub.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +21,42 @@ import torch
 from torch import Tensor, nn
 
 from atlas_engine import runtime
+from atlas_engine.clip import bundled
 from atlas_engine.clip.backbone import Backbone, Preprocessing
 from atlas_engine.errors import HubError, ModelError, unknown_name
 
-__all__ = ["first_line", "hub_answers", "load"]
+__all__ = ["HUB_PREFIX", "first_line", "is_hub_reachable", "open_backbone"]
 
+HUB_PREFIX = "hf-hub:"
 PROBE_SECONDS = 5.0
 TEMPLATES = "kinds"
 
 _log = logging.getLogger(__name__)
 
 
-def load(model: str, device: torch.device) -> Backbone:
-    """The open_clip model that `model` names, frozen and in evaluation mode."""
+def open_backbone(model: str = "bundled", *, device: torch.device) -> Backbone:
+    """The model called `model`, on `device`, in evaluation mode with every weight frozen."""
+    if model in ("bundled", bundled.NAME):
+        return bundled.load(device)
     runtime.ready()
     arch, _, path = model.partition("@")
-    with _own_words():
+    with _without_log_lines():
         clip, tokenizer = _from_file(arch, Path(path).expanduser()) if path else _from_hub(model)
     clip = clip.to(device).eval().requires_grad_(False)
     return Backbone(
-        name=f"{arch}@{Path(path).name}" if path else model,  # a recipe holds it: no folder of this machine
+        name=f"{arch}@{Path(path).name}" if path else model,  # saved in recipes: no folder of this machine
         visual=clip.visual,
         preprocessing=_preprocessing(clip),
         logit_scale=float(clip.logit_scale.exp()),
-        dim=_dim(clip),
+        dim=_embedding_dim(clip),
         templates=TEMPLATES,
         device=device,
-        text=_text_encoder(clip, tokenizer, device),
-        whole=lambda: clip,
+        encode_text=_text_encoder(clip, tokenizer, device),
     )
 
 
 def _from_file(arch: str, path: Path) -> tuple[Any, Any]:
+    """The open_clip model and its tokenizer, with the weights in `path`."""
     import open_clip
 
     _check_arch(arch)
@@ -66,10 +75,11 @@ def _from_file(arch: str, path: Path) -> tuple[Any, Any]:
 
 
 def _from_hub(model: str) -> tuple[Any, Any]:
+    """The open_clip model and its tokenizer, from the hub or from what was fetched before."""
     import open_clip
 
     arch, pretrained = _parse(model)
-    reachable = hub_answers()
+    reachable = is_hub_reachable()
     try:
         with contextlib.nullcontext() if reachable else _offline():
             clip = open_clip.create_model(
@@ -92,7 +102,7 @@ def _parse(model: str) -> tuple[str, str | None]:
     """`ViT-B-32/openai` as ("ViT-B-32", "openai"); `hf-hub:org/name` as itself."""
     import open_clip
 
-    if model.startswith("hf-hub:"):
+    if model.startswith(HUB_PREFIX):
         return model, None
     arch, _, pretrained = model.partition("/")
     _check_arch(arch)
@@ -106,14 +116,6 @@ def _parse(model: str) -> tuple[str, str | None]:
     return arch, pretrained
 
 
-def _was_trained_with_quick_gelu(arch: str, pretrained: str | None) -> bool:
-    """Whether the weights want another GELU than their architecture's name says, as OpenAI's own do."""
-    import open_clip
-
-    facts = open_clip.get_pretrained_cfg(arch, pretrained) if pretrained else None
-    return bool((facts or {}).get("quick_gelu"))
-
-
 def _check_arch(arch: str) -> None:
     import open_clip
 
@@ -123,8 +125,16 @@ def _check_arch(arch: str) -> None:
         raise ModelError(f"{near} Use 'bundled', ARCH/PRETRAINED, hf-hub:org/name or ARCH@path.")
 
 
-def hub_answers() -> bool:
-    """Whether the hub answers within a few seconds; False at once where it is switched off."""
+def _was_trained_with_quick_gelu(arch: str, pretrained: str | None) -> bool:
+    """Whether the weights need QuickGELU although the architecture's name does not say so, as OpenAI's do."""
+    import open_clip
+
+    config = open_clip.get_pretrained_cfg(arch, pretrained) if pretrained else None
+    return bool((config or {}).get("quick_gelu"))
+
+
+def is_hub_reachable() -> bool:
+    """Whether the model hub answers within a few seconds; False at once in offline mode."""
     import httpx
     from huggingface_hub import constants
 
@@ -140,7 +150,7 @@ def hub_answers() -> bool:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """Tell the hub client to look on this machine only: without this it retries for minutes."""
+    """Make the hub client look on this machine only: otherwise it retries for minutes."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
@@ -152,14 +162,14 @@ def _offline() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_words() -> Iterator[None]:
-    """Keep open_clip's log lines off a terminal that nobody set up for them; errors carry what matters."""
-    root, silent = logging.getLogger(), logging.NullHandler()
-    root.addHandler(silent)
+def _without_log_lines() -> Iterator[None]:
+    """Keep open_clip from writing log lines to a terminal where logging was not set up."""
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(handler)
     try:
         yield
     finally:
-        root.removeHandler(silent)
+        root.removeHandler(handler)
 
 
 def _preprocessing(clip: nn.Module) -> Preprocessing:
@@ -176,20 +186,24 @@ def _preprocessing(clip: nn.Module) -> Preprocessing:
     )
 
 
-def _dim(clip: nn.Module) -> int:
+def _embedding_dim(clip: nn.Module) -> int:
     visual: Any = clip.visual
     return int(getattr(visual, "output_dim", None) or visual.head.proj.out_features)
 
 
-def _text_encoder(clip: Any, tokenizer: Any, device: torch.device) -> Any:  # noqa: ANN401 - open_clip's types
-    def encode(texts: Sequence[str]) -> Tensor:
-        features: Tensor = clip.encode_text(tokenizer(list(texts)).to(device))
+def _text_encoder(
+    clip: Any,  # noqa: ANN401 - open_clip has no types
+    tokenizer: Any,  # noqa: ANN401
+    device: torch.device,
+) -> Callable[[Sequence[str]], Tensor]:
+    def encode(sentences: Sequence[str]) -> Tensor:
+        features: Tensor = clip.encode_text(tokenizer(list(sentences)).to(device))
         return features
 
     return encode
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says, as a sentence."""
-    text = str(error).strip().splitlines()
-    return (text[0] if text else type(error).__name__)[:300].rstrip(".") + "."
+    """The first line of an error's message, as a sentence."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:300].rstrip(".") + "."

@@ -1,6 +1,9 @@
-"""The zero-shot head: one embedding a class name. Knows nothing of images.
+"""The zero-shot head: one text embedding per class, from its name and a set of templates.
 
-head[c] = normalise(mean over templates of normalise(text(template(c))))         (C D)
+    head[c] = normalise(mean over templates t of normalise(encode_text(t(c))))               (C D)
+
+A template is a sentence with a gap, as "a photo of a {}." (Radford et al. 2021, CLIP, section 3.1.4). Each
+model names the template set that measured best for it, and a caller can choose another.
 """
 
 from __future__ import annotations
@@ -19,48 +22,7 @@ from atlas_engine.errors import ConfigError, SupportError, unknown_name
 
 __all__ = ["TEMPLATES", "check_class_names", "fill_templates", "find_templates", "text_head"]
 
-BATCH = 256
-
-
-def text_head(
-    backbone: Backbone,
-    classes: Sequence[str],
-    templates: Sequence[str],
-    *,
-    cache: Cache | None = None,
-    key: str = "",
-) -> Tensor:
-    """Class embeddings (C D), L2-normalised, in float32 on the backbone's device.
-
-    Each class is cached by itself under `key`, which stands for the weights of the text tower.
-    """
-    found = {name: _cached(cache, key, name, templates) for name in classes}
-    missing = [name for name, embedding in found.items() if embedding is None]
-    for name, embedding in zip(missing, _embed(backbone, missing, templates), strict=True):
-        found[name] = embedding
-        if cache is not None:
-            cache.put_tensor(cache_key("text", key, name, *templates), embedding)
-    rows = [row for row in (found[name] for name in classes) if row is not None]
-    return torch.stack(rows).to(backbone.device)
-
-
-def _embed(backbone: Backbone, classes: Sequence[str], templates: Sequence[str]) -> list[Tensor]:
-    if not classes:
-        return []
-    texts = [text for name in classes for text in fill_templates(name, templates)]
-    with torch.inference_mode():
-        parts = [backbone.text(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
-    units = F.normalize(torch.cat(parts).float(), dim=-1).reshape(len(classes), len(templates), -1)
-    return list(F.normalize(units.mean(dim=1), dim=-1).cpu().clone())
-
-
-def _cached(cache: Cache | None, key: str, name: str, templates: Sequence[str]) -> Tensor | None:
-    return None if cache is None else cache.get_tensor(cache_key("text", key, name, *templates))
-
-
-# ---- Template sets: the sentences that a class name is put into. Knows nothing of models. A class is
-# embedded as the mean of its sentences' embeddings. Which set suits a model is measured, not guessed; each
-# model names its own default, and anyone can name another.
+BATCH = 256  # sentences
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "plain": ("{}",),
     "photo": ("a photo of a {}.",),
@@ -77,10 +39,48 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
 }
 
 
-def find_templates(name: str) -> tuple[str, ...]:
-    """The sentences of the set called `name`, each with one `{}`; or the sentence itself if it has one.
+def text_head(
+    backbone: Backbone,
+    classes: Sequence[str],
+    templates: Sequence[str],
+    *,
+    cache: Cache | None = None,
+    key: str = "",
+) -> Tensor:
+    """Class embeddings (C D) of length 1, in float32 on the backbone's device.
 
-    >>> template_set("a blurry {}")
+    Each class is cached separately. `key` identifies the weights of the text tower.
+    """
+    embeddings = {name: _cached(cache, key, name, templates) for name in classes}
+    missing = [name for name, embedding in embeddings.items() if embedding is None]
+    for name, embedding in zip(missing, _embed(backbone, missing, templates), strict=True):
+        embeddings[name] = embedding
+        if cache is not None:
+            cache.put_tensor(cache_key("text", key, name, *templates), embedding)
+    rows = [row for row in (embeddings[name] for name in classes) if row is not None]
+    return torch.stack(rows).to(backbone.device)
+
+
+def _embed(backbone: Backbone, classes: Sequence[str], templates: Sequence[str]) -> list[Tensor]:
+    """One embedding (D) per class."""
+    if not classes:
+        return []
+    sentences = [sentence for name in classes for sentence in fill_templates(name, templates)]
+    with torch.inference_mode():
+        batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
+        features = torch.cat([backbone.encode_text(batch) for batch in batches]).float()
+    units = F.normalize(features, dim=-1).reshape(len(classes), len(templates), -1)
+    return list(F.normalize(units.mean(dim=1), dim=-1).cpu().clone())
+
+
+def _cached(cache: Cache | None, key: str, name: str, templates: Sequence[str]) -> Tensor | None:
+    return None if cache is None else cache.get_tensor(cache_key("text", key, name, *templates))
+
+
+def find_templates(name: str) -> tuple[str, ...]:
+    """The templates of the set called `name`; or `name` itself if it is a template.
+
+    >>> find_templates("a blurry {}")
     ('a blurry {}',)
     """
     if "{}" in name:
@@ -91,16 +91,16 @@ def find_templates(name: str) -> tuple[str, ...]:
 
 
 def fill_templates(class_name: str, templates: Sequence[str]) -> list[str]:
-    """One sentence a template.
+    """One sentence per template.
 
-    >>> sentences("otter", ("{}", "a photo of a {}."))
+    >>> fill_templates("otter", ("{}", "a photo of a {}."))
     ['otter', 'a photo of a otter.']
     """
     return [template.replace("{}", class_name) for template in templates]
 
 
 def check_class_names(classes: Sequence[str], *, at_least: int = 1) -> tuple[str, ...]:
-    """The class names, tidied; or a SupportError that names the one that cannot be used."""
+    """The class names, tidied; or a SupportError that says which one cannot be used, and why."""
     if isinstance(classes, str):
         raise SupportError(f"class names must be a list, but got the text {classes!r}. Pass [{classes!r}].")
     names = tuple(tidy_name(str(name)) for name in classes)
@@ -109,7 +109,7 @@ def check_class_names(classes: Sequence[str], *, at_least: int = 1) -> tuple[str
             f"got {len(names)} class name{'' if len(names) == 1 else 's'}, but at least {at_least} are "
             f"needed. Add {at_least - len(names)} more."
         )
-    seen: dict[str, int] = {}
+    positions: dict[str, int] = {}  # of each name, whatever its case
     for position, name in enumerate(names, start=1):
         if not name:
             raise SupportError(
@@ -124,9 +124,7 @@ def check_class_names(classes: Sequence[str], *, at_least: int = 1) -> tuple[str
                 f"class name {position} ('{name[:30]}…') has {len(name)} characters, but at most "
                 f"{MAX_CLASS_NAME} are taken. Shorten it."
             )
-        if name.casefold() in seen:
-            raise SupportError(
-                f"class name '{name}' stands twice, at {seen[name.casefold()]} and {position}. Remove one."
-            )
-        seen[name.casefold()] = position
+        first = positions.setdefault(name.casefold(), position)
+        if first != position:
+            raise SupportError(f"class name '{name}' stands twice, at {first} and {position}. Remove one.")
     return names

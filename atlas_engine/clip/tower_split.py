@@ -1,12 +1,12 @@
-"""An image tower cut in two: an early part whose activations are kept, a late part that is trained.
+"""An image tower split into a frozen prefix, whose activations can be kept, and a trainable suffix.
 
-    late = late_part(visual, share=0.5)                      # at least half of the weights are late
-    kept = late.early(images)                                # once per view
-    features = late.tower(kept)                              # visual(images), bit for bit
+    split = split_tower(visual, share=0.5)                   # at least half of the parameters in the suffix
+    activations = split.run_prefix(images)                   # once per view
+    features = split.suffix(activations)                     # visual(images), bit for bit
 
-The late tower is a twin (`modules.frozen_copy`) with nothing left in the places of the early modules, so its
-parameters have the names that they have in the whole tower, and whatever takes a tower takes it too. The
-tower itself is never written to. Knows nothing of banks, of coefficients or of where activations are kept.
+The suffix is a copy of the tower that shares its tensors (`runtime.frozen_copy`), with pass-through modules
+in place of the prefix. Its parameters keep the names that they have in the whole tower, and it can stand
+wherever a tower can. The tower itself is not written to.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing_extensions import override
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.runtime import frozen_copy
 
-__all__ = ["CutPoint", "SplitTower", "cut_points", "maps_of", "split_at", "split_tower"]
+__all__ = ["CutPoint", "SplitTower", "cut_points", "feature_map_modules", "split_at", "split_tower"]
 
 
 @dataclass(frozen=True)
 class CutPoint:
-    """A place where a tower can be cut: before the module `name`, with `numel` parameters from there on."""
+    """A place where a tower can be split: before the module `name`, with `numel` parameters from there on."""
 
     name: str
     numel: int
@@ -36,136 +36,145 @@ class CutPoint:
 
 @dataclass(frozen=True, eq=False)
 class SplitTower:
-    """The late part of a tower. `tower` takes activations of `early` where the whole tower takes images."""
+    """A tower split at `cut`. `suffix` takes the activations that `run_prefix` gives."""
 
     cut: CutPoint
-    tower: nn.Module = field(repr=False)
-    names: tuple[str, ...] = field(repr=False)  # of the late tower's parameters, in the tower's order
-    front: nn.Module = field(repr=False)
+    suffix: nn.Module = field(repr=False)
+    names: tuple[str, ...] = field(repr=False)  # of the suffix's parameters, in the tower's order
+    prefix: nn.Module = field(repr=False)
 
     @torch.no_grad()
-    def early(self, images: Tensor) -> Tensor:
-        """(B 3 H W) -> the activations at the cut, (B …), for the late tower."""
-        activations: Tensor = self.front(images)
+    def run_prefix(self, images: Tensor) -> Tensor:
+        """Activations at the cut (B …) of images (B 3 S S)."""
+        activations: Tensor = self.prefix(images)
         return activations
 
 
-def cut_points(visual: nn.Module) -> tuple[CutPoint, ...]:
-    """Every place where the tower can be cut, from input to output; none where its kind is not known."""
-    anatomy = _anatomy(visual)
-    if anatomy is None:
-        return ()
-    sizes = {name: parameter.numel() for name, parameter in visual.named_parameters()}
-    total = sum(sizes.values())
-    found = []
-    for at, name in enumerate((*anatomy.blocks, anatomy.rest)):
-        early = anatomy.before(at)
-        late = sum(numel for parameter, numel in sizes.items() if not _is_within(parameter, early))
-        found.append(CutPoint(name, late, late / total))
-    return tuple(found)
+def split_tower(visual: nn.Module, *, share: float = 0.5, include: str | None = None) -> SplitTower | None:
+    """The tower split at the latest cut that leaves at least `share` of its parameters in the suffix.
 
-
-def split_tower(visual: nn.Module, *, share: float = 0.5, until: str | None = None) -> SplitTower | None:
-    """The tower from the latest cut that leaves at least `share` of its parameters in the late part.
-
-    With `until`, from a cut that is not behind that module, so that the late part has its output.
-    None where there is no such cut: the kind of tower is not known, or even its stem holds too much.
+    With `include`, the cut is early enough that the suffix computes that module's output. Returns None if
+    there is no such cut: the kind of tower is unknown, or its stem holds too many parameters.
     """
     if not 0 < share <= 1:
         raise ConfigError(f"share={share} is out of range. It must be above 0 and at most 1.")
-    wide_enough = [cut for cut in cut_points(visual) if cut.share >= share]
-    if until is not None:
-        within = [at for at, cut in enumerate(wide_enough) if _is_within(cut.name, [until])]
-        wide_enough = wide_enough[: within[-1] + 2] if within else wide_enough
-    return split_at(visual, wide_enough[-1]) if wide_enough else None
+    cuts = [cut for cut in cut_points(visual) if cut.share >= share]
+    if include is not None:
+        within = [at for at, cut in enumerate(cuts) if _is_within(cut.name, [include])]
+        # Right behind the module is early enough: the activations are then its output.
+        cuts = cuts[: within[-1] + 2] if within else cuts
+    return split_at(visual, cuts[-1]) if cuts else None
 
 
-def maps_of(visual: nn.Module) -> tuple[str, ...]:
-    """The modules that give a tower's maps (B C H W), one for each stage; none where it has tokens."""
-    anatomy = _anatomy(visual)
-    return () if anatomy is None else anatomy.maps
+def cut_points(visual: nn.Module) -> tuple[CutPoint, ...]:
+    """Every place where the tower can be split, from input to output; none if its kind is unknown."""
+    order = _module_order(visual)
+    if order is None:
+        return ()
+    sizes = {name: parameter.numel() for name, parameter in visual.named_parameters()}
+    total = sum(sizes.values())
+    cuts = []
+    for at, name in enumerate(order.cut_names):
+        prefix = order.before(at)
+        numel = sum(size for parameter, size in sizes.items() if not _is_within(parameter, prefix))
+        cuts.append(CutPoint(name, numel, numel / total))
+    return tuple(cuts)
 
 
 def split_at(visual: nn.Module, cut: CutPoint) -> SplitTower:
-    """The tower from this cut on, one of `cut_points(visual)`."""
-    anatomy = _anatomy(visual)
-    places = () if anatomy is None else (*anatomy.blocks, anatomy.rest)
-    if anatomy is None or cut.name not in places:
-        raise ConfigError(unknown_name("cut", cut.name, places))
-    at = places.index(cut.name)
-    tower = frozen_copy(visual)
-    _empty(tower, anatomy.before(at))
-    if anatomy.embeds:
-        object.__setattr__(tower, "_embeds", _as_it_comes)
-    names = tuple(name for name, _ in tower.named_parameters())
-    return SplitTower(cut, tower.eval(), names, _front(frozen_copy(visual), anatomy, at).eval())
+    """The tower split at one of `cut_points(visual)`."""
+    order = _module_order(visual)
+    cut_names = () if order is None else order.cut_names
+    if order is None or cut.name not in cut_names:
+        raise ConfigError(unknown_name("cut", cut.name, cut_names))
+    at = cut_names.index(cut.name)
+    suffix = frozen_copy(visual)
+    _bypass(suffix, order.before(at))
+    if order.embeds:
+        object.__setattr__(suffix, "_embeds", _identity)
+    names = tuple(name for name, _ in suffix.named_parameters())
+    return SplitTower(cut, suffix.eval(), names, _prefix(frozen_copy(visual), order, at).eval())
+
+
+def feature_map_modules(visual: nn.Module) -> tuple[str, ...]:
+    """The modules whose outputs are feature maps (B C H W), one per stage; none in a tower of tokens."""
+    order = _module_order(visual)
+    return () if order is None else order.feature_maps
+
+
+# ---- In which order a tower runs its modules: one function per kind of tower.
 
 
 @dataclass(frozen=True)
-class _Anatomy:
-    """The modules of a tower in the order that images pass them, by name.
+class _ModuleOrder:
+    """The names of a tower's modules, in the order of its forward pass.
 
-    What lies before the blocks, the blocks, each of which takes what the one before it gives, and the first
-    module after them. Where `embeds`, a method of the tower makes tokens with what lies before the blocks.
-    `maps` are the modules that end a stage, where what passes is maps of the image.
+    `stem` runs before the blocks, each block takes the output of the one before it, and `rest` is the first
+    module after them. If `embeds`, the tower's method `_embeds` runs the stem and makes tokens.
+    `feature_maps` are the modules that end a stage, in towers whose activations are maps.
     """
 
     stem: tuple[str, ...]
     blocks: tuple[str, ...]
     rest: str
     embeds: bool = False
-    maps: tuple[str, ...] = ()
+    feature_maps: tuple[str, ...] = ()
+
+    @property
+    def cut_names(self) -> tuple[str, ...]:
+        """The modules that a suffix can begin with."""
+        return (*self.blocks, self.rest)
 
     def before(self, at: int) -> tuple[str, ...]:
-        """All that images pass before block number `at`."""
+        """All modules that run before block number `at`."""
         return (*self.stem, *self.blocks[:at])
 
-    def within(self, module: str) -> _Anatomy:
-        """The same, for a tower that holds this one under the name `module`."""
-        lists = (self.stem, self.blocks, self.maps)
+    def within(self, module: str) -> _ModuleOrder:
+        """The same order for a tower that holds this one under the name `module`."""
+        lists = (self.stem, self.blocks, self.feature_maps)
         stem, blocks, maps = (tuple(f"{module}.{name}" for name in names) for names in lists)
-        return replace(self, stem=stem, blocks=blocks, maps=maps, rest=f"{module}.{self.rest}")
+        return replace(self, stem=stem, blocks=blocks, feature_maps=maps, rest=f"{module}.{self.rest}")
 
 
-def _anatomy(visual: nn.Module) -> _Anatomy | None:
+def _module_order(visual: nn.Module) -> _ModuleOrder | None:
     if _kind(visual) == "open_clip.TimmModel":
         trunk: Any = visual.trunk
-        read = _KINDS.get(_kind(trunk))
-        return read(trunk).within("trunk") if read else None
-    read = _KINDS.get(_kind(visual))
-    return read(visual) if read else None
+        read_order = _KINDS.get(_kind(trunk))
+        return read_order(trunk).within("trunk") if read_order else None
+    read_order = _KINDS.get(_kind(visual))
+    return read_order(visual) if read_order else None
 
 
 def _kind(module: nn.Module) -> str:
-    """Exactly this class, not one that inherits from it: that may well run its modules in another order."""
+    """The exact class: a subclass may run its modules in another order."""
     return f"{type(module).__module__.split('.')[0]}.{type(module).__qualname__}"
 
 
-def _vision_transformer(tower: Any) -> _Anatomy:  # noqa: ANN401 - open_clip and timm have no types
+def _vision_transformer(tower: Any) -> _ModuleOrder:  # noqa: ANN401 - open_clip and timm have no types
     stem = ("conv1", "class_embedding", "positional_embedding", "patch_dropout", "ln_pre")
     blocks = tuple(f"transformer.resblocks.{i}" for i in range(len(tower.transformer.resblocks)))
-    return _Anatomy(stem, blocks, "ln_post" if tower.attn_pool is None else "attn_pool", embeds=True)
+    return _ModuleOrder(stem, blocks, "ln_post" if tower.attn_pool is None else "attn_pool", embeds=True)
 
 
-def _modified_resnet(tower: Any) -> _Anatomy:  # noqa: ANN401
+def _modified_resnet(tower: Any) -> _ModuleOrder:  # noqa: ANN401
     children = [name for name, _ in tower.named_children()]
     layers = [name for name in children if name.startswith("layer")]
     blocks = tuple(f"{layer}.{i}" for layer in layers for i in range(len(getattr(tower, layer))))
-    return _Anatomy(tuple(children[: children.index(layers[0])]), blocks, "attnpool")
+    return _ModuleOrder(tuple(children[: children.index(layers[0])]), blocks, "attnpool")
 
 
-def _efficientnet(trunk: Any) -> _Anatomy:  # noqa: ANN401
+def _efficientnet(trunk: Any) -> _ModuleOrder:  # noqa: ANN401
     blocks = tuple(f"blocks.{s}.{i}" for s, stage in enumerate(trunk.blocks) for i in range(len(stage)))
-    maps = tuple(f"blocks.{s}" for s in range(len(trunk.blocks)))
-    return _Anatomy(("conv_stem", "bn1"), blocks, "conv_head", maps=maps)
+    stages = tuple(f"blocks.{s}" for s in range(len(trunk.blocks)))
+    return _ModuleOrder(("conv_stem", "bn1"), blocks, "conv_head", feature_maps=stages)
 
 
-def _tiny_vit(trunk: Any) -> _Anatomy:  # noqa: ANN401
+def _tiny_vit(trunk: Any) -> _ModuleOrder:  # noqa: ANN401
     stages = tuple(f"stages.{i}" for i in range(len(trunk.stages)))
-    return _Anatomy(("patch_embed",), stages, "head", maps=stages)
+    return _ModuleOrder(("patch_embed",), stages, "head", feature_maps=stages)
 
 
-_KINDS: dict[str, Callable[[Any], _Anatomy]] = {
+_KINDS: dict[str, Callable[[Any], _ModuleOrder]] = {
     "open_clip.VisionTransformer": _vision_transformer,
     "open_clip.ModifiedResNet": _modified_resnet,
     "timm.EfficientNet": _efficientnet,
@@ -174,15 +183,18 @@ _KINDS: dict[str, Callable[[Any], _Anatomy]] = {
 }
 
 
-def _front(tower: nn.Module, anatomy: _Anatomy, at: int) -> nn.Module:
-    if not anatomy.embeds:
-        return nn.Sequential(*(tower.get_submodule(name) for name in anatomy.before(at)))
-    _empty(tower, anatomy.blocks[at:])
-    return _Tokens(tower)
+# ---- How the two parts are built.
 
 
-class _Tokens(nn.Module):
-    """Images to tokens, through those blocks of a transformer that are left."""
+def _prefix(tower: nn.Module, order: _ModuleOrder, at: int) -> nn.Module:
+    if not order.embeds:
+        return nn.Sequential(*(tower.get_submodule(name) for name in order.before(at)))
+    _bypass(tower, order.blocks[at:])
+    return _TokenPrefix(tower)
+
+
+class _TokenPrefix(nn.Module):
+    """Images (B 3 S S) to tokens, through those transformer blocks that were not bypassed."""
 
     def __init__(self, tower: nn.Module) -> None:
         super().__init__()
@@ -194,24 +206,24 @@ class _Tokens(nn.Module):
         return tokens
 
 
-def _empty(tower: nn.Module, names: Iterable[str]) -> None:
-    """Leave nothing in these places of a twin: what comes in goes out, and a parameter is None."""
+def _bypass(tower: nn.Module, names: Iterable[str]) -> None:
+    """Replace these modules of a copied tower by pass-throughs, and these parameters by None."""
     for name in names:
         path, _, leaf = name.rpartition(".")
         owner = tower.get_submodule(path)
         is_module = isinstance(getattr(owner, leaf), nn.Module)
-        setattr(owner, leaf, _Passage() if is_module else None)
+        setattr(owner, leaf, _PassThrough() if is_module else None)
 
 
-class _Passage(nn.Module):
-    """Gives back its first argument; transformer blocks are called with a mask besides."""
+class _PassThrough(nn.Module):
+    """Returns its first argument; transformer blocks are also called with a mask."""
 
     @override
     def forward(self, x: Tensor, *_: object, **__: object) -> Tensor:
         return x
 
 
-def _as_it_comes(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from atlas_engine.clip import bundled
-from atlas_engine.clip.bundled import READ, READ_LENGTH, SEEN
+from atlas_engine.clip.bundled import SEMANTIC_DIM, SEMANTIC_NORM, VISUAL_DIM
 from atlas_engine.config import Settings, setting
 from studies.bundled_model.lesson import AlignBatch
 from studies.bundled_model.student import Student, Words, features_of
@@ -46,14 +46,14 @@ def finish(lesson: AlignBatch, words: Words, work: Path, settings: FinishSetting
     some = lesson.pixels[:: max(1, len(lesson.pixels) // settings.seen_images)]
     with torch.no_grad():
         features = [features_of(student.tower, part.float() / 255) for part in torch.split(some, CHUNK)]
-    head["seen_weight"], head["seen_bias"] = principal(torch.cat(features), SEEN)
+    head["seen_weight"], head["seen_bias"] = principal(torch.cat(features), VISUAL_DIM)
     clip = bundled.build()
     tower = {n: t for n, t in student.tower.state_dict().items() if not n.startswith("classifier.")}
     clip.visual.trunk.load_state_dict(tower)
     clip.visual.head.load_state_dict(head)
-    clip.text.proj.weight.data[:READ].copy_(text_projection())
-    clip.text.proj.weight.data[READ:].zero_()  # words say nothing of looks
-    clip.logit_scale.data.fill_(math.log(1 / (tau * READ_LENGTH)))
+    clip.text.proj.weight.data[:SEMANTIC_DIM].copy_(text_projection())
+    clip.text.proj.weight.data[SEMANTIC_DIM:].zero_()  # words say nothing of looks
+    clip.logit_scale.data.fill_(math.log(1 / (tau * SEMANTIC_NORM)))
     write(work / "model.pt", clip.state_dict())
 
 

@@ -113,7 +113,7 @@ class _Read(nn.Module):
         self.head = head
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.head.read(features)
+        return self.head.semantic_embedding(features)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Wide towers see more and say the same."""
+"""Penultimate features and pooled maps join the projected ones, and zero-shot logits stay the same."""
 
 from __future__ import annotations
 
@@ -18,143 +18,149 @@ from atlas_engine.clip.feature_levels import (
 from atlas_engine.clip.tower_split import cut_points, split_at, split_tower
 from atlas_engine.errors import RecipeError
 from atlas_engine.runtime import frozen_copy
-from tests.clip.test_tower_split import tower
+from tests.clip.towers import small_tower
 from tests.tiny import tiny_images
 
-WIDE = ("vit", "efficientnet", "tiny-vit")
-DEEP = ("efficientnet", "tiny-vit")
+WITH_PENULTIMATE = ("vit", "efficientnet", "tiny-vit")
+WITH_MAPS = ("efficientnet", "tiny-vit")
 
 
-@pytest.mark.parametrize("kind", WIDE)
-def test_words_are_compared_with_as_before_and_more_is_seen(kind):
-    visual, images = tower(kind), tiny_images(3)
+@torch.inference_mode()
+def pooled_maps(visual, images):
+    return pooled_maps_tower(visual)(images)
+
+
+def random_text(classes, dim):
+    return F.normalize(torch.randn(classes, dim, generator=torch.Generator().manual_seed(0)), dim=-1)
+
+
+@pytest.mark.parametrize("kind", WITH_PENULTIMATE)
+def test_penultimate_features_are_added_and_zero_shot_logits_stay(kind):
+    visual, images = small_tower(kind), tiny_images(3)
     with torch.inference_mode():
-        said, wide = visual(images), with_feature_levels(visual)(images)
-    text = F.normalize(torch.randn(5, said.shape[1], generator=torch.Generator().manual_seed(0)), dim=-1)
-    width = wide.shape[1]
-    assert width > said.shape[1]
-    assert torch.allclose(wide.norm(dim=-1), torch.ones(3), atol=1e-5)
-    plain = 20.0 * F.normalize(said, dim=-1) @ text.T
+        projected, joint = visual(images), with_feature_levels(visual)(images)
+    text = random_text(5, projected.shape[1])
+    width = joint.shape[1]
+    assert width > projected.shape[1]
+    assert torch.allclose(joint.norm(dim=-1), torch.ones(3), atol=1e-5)
+    zero_shot = 20.0 * F.normalize(projected, dim=-1) @ text.T
     scale = matching_logit_scale(20.0, text, width)
-    assert torch.allclose(scale * wide @ pad_text_embeddings(text, width).T, plain, atol=1e-3)
+    assert torch.allclose(scale * joint @ pad_text_embeddings(text, width).T, zero_shot, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", WIDE)
+@pytest.mark.parametrize("kind", WITH_MAPS)
+def test_pooled_maps_are_added_and_zero_shot_logits_stay(kind):
+    visual, images = small_tower(kind), tiny_images(5)
+    feature_stats = fit_feature_stats(pooled_maps(visual, images))
+    with torch.inference_mode():
+        projected = visual(images)
+        without_maps = with_feature_levels(visual)(images)
+        joint = with_feature_levels(visual, feature_stats=feature_stats)(images)
+    assert joint.shape[1] == without_maps.shape[1] + len(feature_stats.mean)
+    assert torch.allclose(joint.norm(dim=-1), torch.ones(5), atol=1e-5)
+    text = random_text(4, projected.shape[1])
+    width = joint.shape[1]
+    zero_shot = 20.0 * F.normalize(projected, dim=-1) @ text.T
+    scale = matching_logit_scale(20.0, text, width, feature_stats=feature_stats)
+    assert torch.allclose(scale * joint @ pad_text_embeddings(text, width).T, zero_shot, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", WITH_PENULTIMATE)
 def test_parameters_keep_their_names_and_the_tower_stays_as_it_is(kind):
-    visual, images = tower(kind), tiny_images(2)
+    visual, images = small_tower(kind), tiny_images(2)
     with torch.inference_mode():
         before = visual(images)
-        wide = with_feature_levels(visual)
+        tower = with_feature_levels(visual)
         assert torch.equal(visual(images), before)
-        assert torch.equal(frozen_copy(wide)(images), wide(images))
-    assert {name for name, _ in wide.named_parameters()} | {"proj"} >= dict(visual.named_parameters()).keys()
+        assert torch.equal(frozen_copy(tower)(images), tower(images))
+    assert {name for name, _ in tower.named_parameters()} | {"proj"} >= dict(visual.named_parameters()).keys()
 
 
-def test_a_tower_that_cannot_be_told_apart_stays_as_it_is():
-    visual = tower("resnet")
+def test_a_tower_whose_projection_cannot_be_separated_stays_as_it_is():
+    visual = small_tower("resnet")
     assert with_feature_levels(visual) is visual
     text = torch.eye(4)
     assert torch.equal(pad_text_embeddings(text, 4), text)
     assert matching_logit_scale(20.0, text, 4) == 20.0
 
 
-@torch.inference_mode()
-def pooled(visual, images):
-    return pooled_maps_tower(visual)(images)
-
-
-@pytest.mark.parametrize("kind", DEEP)
-def test_maps_add_to_what_is_seen_and_words_are_compared_with_as_before(kind):
-    visual, images = tower(kind), tiny_images(5)
-    feature_stats = fit_feature_stats(pooled(visual, images))
-    with torch.inference_mode():
-        said, deep = visual(images), with_feature_levels(visual, feature_stats=feature_stats)(images)
-        seen = with_feature_levels(visual)(images)
-    assert deep.shape[1] == seen.shape[1] + len(feature_stats.mean)
-    assert torch.allclose(deep.norm(dim=-1), torch.ones(5), atol=1e-5)
-    text = F.normalize(torch.randn(4, said.shape[1], generator=torch.Generator().manual_seed(0)), dim=-1)
-    width = deep.shape[1]
-    plain = 20.0 * F.normalize(said, dim=-1) @ text.T
-    scale = matching_logit_scale(20.0, text, width, feature_stats=feature_stats)
-    assert torch.allclose(scale * deep @ pad_text_embeddings(text, width).T, plain, atol=1e-3)
-
-
-@pytest.mark.parametrize("kind", DEEP)
-def test_maps_are_those_of_the_whole_tower_whatever_part_of_it_moves(kind):
-    visual, images = tower(kind), tiny_images(4)
-    feature_stats = fit_feature_stats(pooled(visual, images))
+@pytest.mark.parametrize("kind", WITH_MAPS)
+def test_a_suffix_has_the_pooled_maps_of_the_whole_tower_wherever_it_is_split(kind):
+    visual, images = small_tower(kind), tiny_images(4)
+    feature_stats = fit_feature_stats(pooled_maps(visual, images))
     with torch.inference_mode():
         wanted = with_feature_levels(visual, feature_stats=feature_stats)(images)
         for share in (0.99, 0.6, 0.3, 0.01):
-            late = split_tower(visual, share=share, until=first_pooled_map(visual))
-            deep = with_feature_levels(late.tower, feature_stats=feature_stats)(late.early(images))
-            assert torch.allclose(deep, wanted, atol=1e-6)
+            split = split_tower(visual, share=share, include=first_pooled_map(visual))
+            suffix = with_feature_levels(split.suffix, feature_stats=feature_stats)
+            assert torch.allclose(suffix(split.run_prefix(images)), wanted, atol=1e-6)
 
 
-def test_a_cut_behind_the_first_map_would_lose_it():
-    visual, images = tower("efficientnet"), tiny_images(4)
-    late = split_at(visual, cut_points(visual)[-1])
+def test_a_cut_behind_the_first_pooled_map_would_lose_it():
+    visual, images = small_tower("efficientnet"), tiny_images(4)
+    split = split_at(visual, cut_points(visual)[-1])
     with torch.inference_mode():
-        lost = pooled_maps_tower(late.tower)(late.early(images))
-    assert lost.shape != pooled(visual, images).shape or not torch.equal(lost, pooled(visual, images))
+        lost = pooled_maps_tower(split.suffix)(split.run_prefix(images))
+    wanted = pooled_maps(visual, images)
+    assert lost.shape != wanted.shape or not torch.equal(lost, wanted)
 
 
 def test_pooled_maps_are_means_then_maxima_of_the_last_two_stages():
-    visual, images = tower("efficientnet"), tiny_images(3)
+    visual, images = small_tower("efficientnet"), tiny_images(3)
     maps = {}
-    watched = frozen_copy(visual)
+    hooked = frozen_copy(visual)
     last_two = [f"trunk.blocks.{len(visual.trunk.blocks) - back}" for back in (2, 1)]
     for name in last_two:
-        watched.get_submodule(name).register_forward_hook(
-            lambda _, __, out, name=name: maps.update({name: out})
+        hooked.get_submodule(name).register_forward_hook(
+            lambda _, __, output, name=name: maps.update({name: output})
         )
     with torch.inference_mode():
-        watched(images)
+        hooked(images)
     wanted = [part for name in last_two for part in (maps[name].mean((2, 3)), maps[name].amax((2, 3)))]
-    assert torch.allclose(pooled(visual, images), torch.cat(wanted, dim=1))
+    assert torch.allclose(pooled_maps(visual, images), torch.cat(wanted, dim=1))
 
 
-def test_what_is_usual_is_mean_and_spread_where_pictures_are_many():
+def test_with_many_images_the_stats_are_their_mean_and_spread():
     draw = torch.Generator().manual_seed(0)
-    pictures = 3.0 + torch.tensor([1.0, 2.0]) * torch.randn(20_000, 2, generator=draw)
-    feature_stats = fit_feature_stats(pictures)
+    pooled = 3.0 + torch.tensor([1.0, 2.0]) * torch.randn(20_000, 2, generator=draw)
+    feature_stats = fit_feature_stats(pooled)
     assert torch.allclose(feature_stats.mean, torch.tensor([3.0, 3.0]), atol=0.05)
     assert torch.allclose(feature_stats.spread, torch.tensor([1.0, 2.0]), rtol=0.02)
 
 
-def test_pictures_that_are_all_alike_still_have_features_of_length_one():
-    visual, images = tower("efficientnet"), tiny_images(1).expand(3, -1, -1, -1)
-    feature_stats = fit_feature_stats(pooled(visual, images))
+def test_identical_images_still_have_features_of_length_one():
+    visual, images = small_tower("efficientnet"), tiny_images(1).expand(3, -1, -1, -1)
+    feature_stats = fit_feature_stats(pooled_maps(visual, images))
     with torch.inference_mode():
-        deep = with_feature_levels(visual, feature_stats=feature_stats)(images)
-    assert torch.isfinite(deep).all()
-    assert torch.allclose(deep.norm(dim=-1), torch.ones(3), atol=1e-5)
+        joint = with_feature_levels(visual, feature_stats=feature_stats)(images)
+    assert torch.isfinite(joint).all()
+    assert torch.allclose(joint.norm(dim=-1), torch.ones(3), atol=1e-5)
 
 
-def test_twins_of_a_wide_tower_do_not_meet():
-    visual, images = tower("efficientnet"), tiny_images(4)
-    wide = with_feature_levels(visual, feature_stats=fit_feature_stats(pooled(visual, images)))
-    other = frozen_copy(wide)
+def test_copies_of_a_tower_with_feature_levels_share_no_recorded_features():
+    visual, images = small_tower("efficientnet"), tiny_images(4)
+    tower = with_feature_levels(visual, feature_stats=fit_feature_stats(pooled_maps(visual, images)))
+    other = frozen_copy(tower)
     with torch.inference_mode():
-        wanted = wide(images)
+        wanted = tower(images)
         other(images.flip(0))
-        assert torch.equal(wide(images), wanted)
+        assert torch.equal(tower(images), wanted)
         assert torch.equal(other(images), wanted)
 
 
-def test_a_tower_of_tokens_has_no_maps_and_stays_wide():
-    visual = tower("vit")
+def test_a_tower_of_tokens_has_no_pooled_maps():
+    visual = small_tower("vit")
     assert first_pooled_map(visual) is None
     assert pooled_maps_tower(visual) is None
 
 
-def test_what_is_usual_comes_out_of_a_recipe_as_it_went_in_or_is_refused():
+def test_stats_come_out_of_a_recipe_as_they_went_in_or_are_refused():
     feature_stats = FeatureStats(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 4.0]))
-    taken, rest = FeatureStats.taken_from({**feature_stats.tensors, "bias": torch.zeros(2)})
-    assert torch.equal(taken.mean, feature_stats.mean)
-    assert torch.equal(taken.spread, feature_stats.spread)
+    read, rest = FeatureStats.from_tensors({**feature_stats.tensors, "bias": torch.zeros(2)})
+    assert torch.equal(read.mean, feature_stats.mean)
+    assert torch.equal(read.spread, feature_stats.spread)
     assert list(rest) == ["bias"]
-    assert FeatureStats.taken_from({"bias": torch.zeros(2)})[0] is None
+    assert FeatureStats.from_tensors({"bias": torch.zeros(2)})[0] is None
     for broken in (
         {"usual.mean": feature_stats.mean},
         {"usual.mean": feature_stats.mean, "usual.spread": torch.ones(3)},
@@ -162,10 +168,10 @@ def test_what_is_usual_comes_out_of_a_recipe_as_it_went_in_or_is_refused():
         {"usual.mean": torch.tensor([torch.nan, 0.0]), "usual.spread": feature_stats.spread},
     ):
         with pytest.raises(RecipeError, match="usual"):
-            FeatureStats.taken_from(broken)
+            FeatureStats.from_tensors(broken)
 
 
-def test_what_is_usual_for_another_tower_is_refused():
-    visual, images = tower("efficientnet"), tiny_images(2)
+def test_stats_of_another_tower_are_refused():
+    visual, images = small_tower("efficientnet"), tiny_images(2)
     with pytest.raises(RecipeError, match="this model's maps have"):
         with_feature_levels(visual, feature_stats=FeatureStats(torch.zeros(3), torch.ones(3)))(images)

@@ -1,4 +1,4 @@
-"""Models by name: open_clip's own, from files and from a hub that cannot be reached."""
+"""Models by name: from local files, and from a hub that cannot be reached."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from atlas_engine import runtime
-from atlas_engine.clip.backbone import open_backbone
-from atlas_engine.clip.models import load
+from atlas_engine.clip.models import open_backbone
 from atlas_engine.errors import HubError, ModelError
 
 runtime.ready()
-import open_clip  # noqa: E402 - torchvision must be repaired first
+import open_clip  # noqa: E402 - `runtime.ready` makes it importable
 
 CPU = torch.device("cpu")
 ARCH = "ViT-S-32-alt"  # the smallest of open_clip's plain architectures
@@ -39,10 +38,12 @@ def test_a_local_file_gives_the_same_features_as_the_model_it_came_from(small_cl
     with torch.inference_mode():
         assert torch.equal(backbone.visual(images), small_clip.encode_image(images))
         tokens = open_clip.get_tokenizer(ARCH)(["an otter"])
-        assert torch.equal(backbone.text(["an otter"]), small_clip.encode_text(tokens))
+        assert torch.equal(backbone.encode_text(["an otter"]), small_clip.encode_text(tokens))
     assert backbone.dim == small_clip.visual.output_dim
     assert backbone.preprocessing.size == 224
-    assert backbone.name == f"{ARCH}@weights.{ending}", "a recipe would tell strangers of a folder here"
+    assert backbone.name == f"{ARCH}@weights.{ending}", (
+        "the name is saved in recipes: it must not hold a folder of this machine"
+    )
 
 
 def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(tmp_path):
@@ -57,7 +58,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(tmp_path):
     path = tmp_path / "weights.pt"
     path.write_bytes(pickle.dumps(Hostile()))
     with pytest.raises(ModelError, match="does not hold the weights"):
-        load(f"{ARCH}@{path}", CPU)
+        open_backbone(f"{ARCH}@{path}", device=CPU)
     assert not marker.exists()
 
 
@@ -65,7 +66,7 @@ def test_weights_of_another_architecture_are_refused(small_clip, tmp_path):
     path = tmp_path / "weights.pt"
     torch.save(small_clip.state_dict(), path)
     with pytest.raises(ModelError, match="Give the architecture that the file was made with"):
-        load(f"RN50@{path}", CPU)
+        open_backbone(f"RN50@{path}", device=CPU)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +76,12 @@ def test_weights_of_another_architecture_are_refused(small_clip, tmp_path):
         ("ViT-B-32/opnai", "Did you mean 'openai'"),
         ("ViT-B-32", "names no weights"),
         ("ViT-B-32@nowhere.pt", "does not exist"),
-        ("ViT-B-32@picture.jpg", "is not a weights file"),
+        ("ViT-B-32@image.jpg", "is not a weights file"),
     ],
 )
 def test_names_that_cannot_be_opened_say_what_is_wrong(model, words):
     with pytest.raises(ModelError, match=words):
-        load(model, CPU)
+        open_backbone(model, device=CPU)
 
 
 @pytest.mark.parametrize("model", ["ViT-B-32/openai", "hf-hub:someone/something"])
@@ -91,7 +92,7 @@ def test_a_hub_that_refuses_connections_gives_one_sentence_within_ten_seconds(mo
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     start = time.monotonic()
     with pytest.raises(HubError, match=r"cannot be reached\. Connect to the internet"):
-        load(model, CPU)
+        open_backbone(model, device=CPU)
     assert time.monotonic() - start < 10
 
 
@@ -112,7 +113,7 @@ def test_a_hub_that_never_answers_gives_the_same_sentence_within_ten_seconds(mon
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     start = time.monotonic()
     with pytest.raises(HubError, match="cannot be reached"):
-        load("ViT-B-32/openai", CPU)
+        open_backbone("ViT-B-32/openai", device=CPU)
     assert time.monotonic() - start < 10
     server.shutdown()
     server.server_close()

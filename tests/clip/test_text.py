@@ -1,4 +1,4 @@
-"""Template sets and class names."""
+"""Template sets, and class names that can or cannot be used."""
 
 from __future__ import annotations
 

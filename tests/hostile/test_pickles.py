@@ -1,4 +1,4 @@
-"""Weights files written by an enemy: nothing in them runs, nothing large is built, all end in a sentence."""
+"""Weights files made by an attacker: nothing in them runs, memory is bounded, and all are refused clearly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ resource = pytest.importorskip("resource", reason="needs a limit on memory")
 SHAPES = {"proj": (2, 2)}
 
 
-def call(function, *arguments):
+def asks_to_call(function, *arguments):
     """An object whose pickle asks for a call."""
 
     class Trap:
@@ -33,7 +33,7 @@ def call(function, *arguments):
     return Trap()
 
 
-def zipped(path, pickled: bytes, *, storages: dict[str, bytes] | None = None, method=zipfile.ZIP_STORED):
+def save_zip(path, pickled: bytes, *, storages: dict[str, bytes] | None = None, method=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("w/data.pkl", pickled)
         for key, data in (storages or {}).items():
@@ -41,7 +41,7 @@ def zipped(path, pickled: bytes, *, storages: dict[str, bytes] | None = None, me
     return path
 
 
-def legacy(path, pickled: bytes):
+def save_legacy(path, pickled: bytes):
     """The older layout with `pickled` in the place of the object."""
     head = [0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}]
     parts = [*(pickle.dumps(item, protocol=2) for item in head), pickled, pickle.dumps([], protocol=2)]
@@ -49,46 +49,48 @@ def legacy(path, pickled: bytes):
     return path
 
 
-def tensor(numel=4, *, shape=(2, 2), stride=(2, 1), offset=0) -> bytes:
-    """The pickle of {"proj": tensor} by hand, with any numbers in it."""
+def pickled_tensor(numel=4, *, shape=(2, 2), stride=(2, 1), offset=0) -> bytes:
+    """The pickle of {"proj": tensor} with any sizes in it, true or not."""
 
     class Out(pickle.Pickler):
         def persistent_id(self, obj):
             return ("storage", torch.FloatStorage, "0", "cpu", numel) if obj is Out else None
 
     buffer = io.BytesIO()
-    rebuilt = call(torch._utils._rebuild_tensor_v2, Out, offset, shape, stride, False, {})
+    rebuilt = asks_to_call(torch._utils._rebuild_tensor_v2, Out, offset, shape, stride, False, {})
     Out(buffer, protocol=2).dump({"proj": rebuilt})
     return buffer.getvalue()
 
 
-def test_the_hand_made_files_are_right_where_nothing_is_wrong(tmp_path):
+def test_the_files_that_these_tests_write_can_be_read_if_nothing_is_wrong(tmp_path):
     data = struct.pack("<4f", 1, 2, 3, 4)
-    path = zipped(tmp_path / "w.pt", tensor(), storages={"0": data})
+    path = save_zip(tmp_path / "w.pt", pickled_tensor(), storages={"0": data})
     assert read_tower(path, shapes=SHAPES).weights["proj"].tolist() == [[1, 2], [3, 4]]
-    with TorchFile(legacy(tmp_path / "l.pt", pickle.dumps({"a": [1]}, protocol=2))) as file:
+    with TorchFile(save_legacy(tmp_path / "l.pt", pickle.dumps({"a": [1]}, protocol=2))) as file:
         assert file.shapes == {}
 
 
 # Calls.
 
 
-@pytest.mark.parametrize("layout", [zipped, legacy])
+@pytest.mark.parametrize("save", [save_zip, save_legacy])
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
 @pytest.mark.parametrize(
     "trap",
     [
-        lambda mark: call(os.system, f"touch {mark}"),
-        lambda mark: call(builtins.eval, f"open({str(mark)!r}, 'w')"),
-        lambda mark: call(builtins.exec, f"open({str(mark)!r}, 'w')"),
-        lambda mark: call(builtins.open, str(mark), "w"),
-        lambda mark: call(mark.touch),
-        lambda mark: call(subprocess.Popen, ["touch", str(mark)]),
-        lambda mark: call(torch.load, str(mark)),
-        lambda mark: call(builtins.__import__, "antigravity"),
-        lambda mark: call(pickle.loads, pickle.dumps(call(os.system, f"touch {mark}"))),
-        lambda mark: call(map, call(os.system, f"touch {mark}"), [1]),
-        lambda mark: {"state_dict": {"proj": torch.ones(1).tolist(), "x": [call(os.mkdir, str(mark))]}},
+        lambda marker: asks_to_call(os.system, f"touch {marker}"),
+        lambda marker: asks_to_call(builtins.eval, f"open({str(marker)!r}, 'w')"),
+        lambda marker: asks_to_call(builtins.exec, f"open({str(marker)!r}, 'w')"),
+        lambda marker: asks_to_call(builtins.open, str(marker), "w"),
+        lambda marker: asks_to_call(marker.touch),
+        lambda marker: asks_to_call(subprocess.Popen, ["touch", str(marker)]),
+        lambda marker: asks_to_call(torch.load, str(marker)),
+        lambda marker: asks_to_call(builtins.__import__, "antigravity"),
+        lambda marker: asks_to_call(pickle.loads, pickle.dumps(asks_to_call(os.system, f"touch {marker}"))),
+        lambda marker: asks_to_call(map, asks_to_call(os.system, f"touch {marker}"), [1]),
+        lambda marker: {
+            "state_dict": {"proj": torch.ones(1).tolist(), "x": [asks_to_call(os.mkdir, str(marker))]}
+        },
     ],
     ids=[
         "system",
@@ -104,17 +106,17 @@ def test_the_hand_made_files_are_right_where_nothing_is_wrong(tmp_path):
         "deep",
     ],
 )
-def test_a_call_is_refused_and_does_not_happen(tmp_path, trap, protocol, layout):
-    mark = tmp_path / "ran"
-    path = layout(tmp_path / "w.pt", pickle.dumps(trap(mark), protocol=protocol))
+def test_a_call_is_refused_and_does_not_happen(tmp_path, trap, protocol, save):
+    marker = tmp_path / "ran"
+    path = save(tmp_path / "w.pt", pickle.dumps(trap(marker), protocol=protocol))
     with pytest.raises(ModelError, match=r"^w\.pt asks to call .*; none of it was run\."):
         read_tower(path, shapes=SHAPES)
-    assert not mark.exists()
+    assert not marker.exists()
     assert "antigravity" not in sys.modules
 
 
-def test_the_sentence_names_the_call(tmp_path):
-    path = zipped(tmp_path / "w.pt", pickle.dumps(call(os.system, "true"), protocol=2))
+def test_the_error_names_the_call(tmp_path):
+    path = save_zip(tmp_path / "w.pt", pickle.dumps(asks_to_call(os.system, "true"), protocol=2))
     with pytest.raises(ModelError, match=r"asks to call posix\.system, which weights do not need"):
         read_tower(path, shapes=SHAPES)
 
@@ -135,17 +137,16 @@ def test_the_sentence_names_the_call(tmp_path):
     ],
     ids=["INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD", "EXT1", "BUFFER", "PERSID", "no end", "text"],
 )
-def test_every_other_way_to_a_call_is_closed(tmp_path, monkeypatch, pickled):
+def test_every_other_opcode_that_calls_is_refused(tmp_path, monkeypatch, pickled):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=r"asks to call os\.system|is damaged or no torch file"):
-        TorchFile(zipped(tmp_path / "w.pt", pickled))
+        TorchFile(save_zip(tmp_path / "w.pt", pickled))
     assert not (tmp_path / "ran").exists()
 
 
-def test_an_object_of_any_class_is_only_a_record(tmp_path):
-    """A class is named and given a state: it is not imported, let alone made."""
+def test_the_class_of_a_pickled_object_is_not_imported(tmp_path):
     pickled = b"\x80\x02cantigravity\nFlyer\n)\x81}U\x0b_parameters}sb."
-    with TorchFile(zipped(tmp_path / "w.pt", pickled)) as file:
+    with TorchFile(save_zip(tmp_path / "w.pt", pickled)) as file:
         assert file.shapes == {}
     assert "antigravity" not in sys.modules
 
@@ -156,23 +157,24 @@ def test_an_object_of_any_class_is_only_a_record(tmp_path):
 @pytest.mark.parametrize(
     "pickled",
     [
-        tensor(2**50, shape=(2**25, 2**25), stride=(2**25, 1)),
-        tensor(4, shape=(2**30, 2**30), stride=(0, 0)),
-        tensor(4, shape=(2, 2), stride=(2, 1), offset=1),
-        tensor(4, shape=(2, -2), stride=(2, 1)),
-        tensor(4, shape=(2, 2), stride=(2**60, 1)),
-        tensor(4, shape=(2, 2.0), stride=(2, 1)),
-        tensor(-4),
-        tensor(4.5),
+        pickled_tensor(2**50, shape=(2**25, 2**25), stride=(2**25, 1)),
+        pickled_tensor(4, shape=(2**30, 2**30), stride=(0, 0)),
+        pickled_tensor(4, shape=(2, 2), stride=(2, 1), offset=1),
+        pickled_tensor(4, shape=(2, -2), stride=(2, 1)),
+        pickled_tensor(4, shape=(2, 2), stride=(2**60, 1)),
+        pickled_tensor(4, shape=(2, 2.0), stride=(2, 1)),
+        pickled_tensor(-4),
+        pickled_tensor(4.5),
     ],
     ids=["huge", "expanded", "past the end", "negative", "far stride", "fraction", "none", "half a number"],
 )
 def test_a_tensor_that_lies_about_its_size_is_refused(tmp_path, pickled):
-    path = zipped(tmp_path / "w.pt", pickled, storages={"0": bytes(16)})
-    with within_memory(), pytest.raises(ModelError, match=r"damaged or no torch file|does not fit the model"):
+    path = save_zip(tmp_path / "w.pt", pickled, storages={"0": bytes(16)})
+    with memory_limit(), pytest.raises(ModelError, match=r"damaged or no torch file|does not fit the model"):
         read_tower(path, shapes=SHAPES)
 
 
+@pytest.mark.parametrize("save", [save_zip, save_legacy])
 @pytest.mark.parametrize(
     "pickled",
     [
@@ -186,45 +188,47 @@ def test_a_tensor_that_lies_about_its_size_is_refused(tmp_path, pickled):
     ],
     ids=["memo", "bytes", "bytearray", "frame", "digits", "nest", "nested key"],
 )
-def test_a_small_file_cannot_ask_for_much_memory(tmp_path, pickled):
-    with within_memory():
+def test_a_small_file_cannot_ask_for_much_memory(tmp_path, pickled, save):
+    with memory_limit():
         try:
-            TorchFile(zipped(tmp_path / "w.pt", pickled)).close()
+            TorchFile(save(tmp_path / "w.pt", pickled)).close()
         except ModelError as error:
             assert "damaged or no torch file" in str(error)  # noqa: PT017 - both outcomes are fine
 
 
-def test_a_structure_that_multiplies_itself_is_given_up(tmp_path):
+def test_a_structure_that_multiplies_itself_is_refused(tmp_path):
     """Each list holds the one before it twice: 2⁴⁰ paths in a few hundred bytes."""
     doubled = (b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(40))
     pickled = b"\x80\x02]q\x00" + b"".join(doubled) + b"."
-    with within_memory(), pytest.raises(ModelError, match="names too many things"):
-        TorchFile(zipped(tmp_path / "w.pt", pickled))
+    with memory_limit(), pytest.raises(ModelError, match="names too many things"):
+        TorchFile(save_zip(tmp_path / "w.pt", pickled))
 
 
-def test_a_structure_that_holds_itself_ends(tmp_path):
-    with TorchFile(zipped(tmp_path / "w.pt", b"\x80\x02}q\x00U\x01ah\x00s.")) as file:
+def test_reading_a_structure_that_contains_itself_ends(tmp_path):
+    with TorchFile(save_zip(tmp_path / "w.pt", b"\x80\x02}q\x00U\x01ah\x00s.")) as file:
         assert file.shapes == {}
 
 
-def test_a_zip_bomb_is_refused_unread(tmp_path):
-    path = zipped(tmp_path / "w.pt", tensor(2**23), storages={"0": bytes(2**25)}, method=zipfile.ZIP_DEFLATED)
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
+    path = save_zip(
+        tmp_path / "w.pt", pickled_tensor(2**23), storages={"0": bytes(2**25)}, method=zipfile.ZIP_DEFLATED
+    )
     assert path.stat().st_size < 2**18
-    with within_memory(), pytest.raises(ModelError, match="its entries are compressed"):
+    with memory_limit(), pytest.raises(ModelError, match="its entries are compressed"):
         read_tower(path, shapes=SHAPES)
 
 
 def test_entries_that_claim_more_than_the_file_holds_are_refused(tmp_path):
-    path = zipped(tmp_path / "w.pt", tensor(2**29), storages={"0": bytes(16)})
+    path = save_zip(tmp_path / "w.pt", pickled_tensor(2**29), storages={"0": bytes(16)})
     data = bytearray(path.read_bytes())
     entry = data.rindex(b"PK\x01\x02")
     data[entry + 20 : entry + 28] = struct.pack("<II", 2**31, 2**31)
     path.write_bytes(data)
-    with within_memory(), pytest.raises(ModelError, match="its entries are larger than the file"):
+    with memory_limit(), pytest.raises(ModelError, match="its entries are larger than the file"):
         read_tower(path, shapes=SHAPES)
 
 
-def test_a_zip_of_something_else_is_told(tmp_path):
+def test_a_zip_of_something_else_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "w.pt", "w") as archive:
         archive.writestr("photo.jpg", b"jpeg")
     with pytest.raises(ModelError, match="it is a zip of something else"):
@@ -240,7 +244,7 @@ def test_a_torchscript_program_is_not_run(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", b"GIF89a", b"\x00" * 100, b"\x80\x02N."])
-def test_what_is_no_torch_file_is_one_sentence(tmp_path, content):
+def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path, content):
     (tmp_path / "w.pt").write_bytes(content)
     with pytest.raises(
         ModelError, match=r"^w\.pt is damaged or no torch file: .+\. Fetch or save it again\.$"
@@ -248,8 +252,8 @@ def test_what_is_no_torch_file_is_one_sentence(tmp_path, content):
         TorchFile(tmp_path / "w.pt")
 
 
-class within_memory:  # noqa: N801 - reads as a word in `with`
-    """This process may take at most 512 MiB more than it holds."""
+class memory_limit:  # noqa: N801 - a context manager
+    """Inside it, this process may allocate at most 512 MiB more than it holds."""
 
     def __enter__(self):
         self.before = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,11 +1,6 @@
-"""Other people's checkpoints as weights of an open_clip image tower. Knows nothing of banks.
+"""Checkpoints of other projects as weights of an open_clip image tower.
 
-What can be read: `transformers` CLIP models, open_clip state dicts, and whole modules that were pickled, all
-of them without running anything that the file holds.
+`transformers` CLIP models, open_clip state dicts and whole pickled modules can be read; nothing that a file
+holds is run. From name to weights: `sources` → `tower` (→ `checkpoint` → `torchfile` → `pickles`), with
+`sidecar` for what is written beside a checkpoint and `public` for the known public banks.
 """
-
-from __future__ import annotations
-
-from atlas_engine.clip.checkpoints.tower import TowerWeights, read_tower
-
-__all__ = ["TowerWeights", "read_tower"]

@@ -1,4 +1,4 @@
-"""A weights file of any kind as names, shapes and tensors. Knows nothing of what the names mean.
+"""A weights file of any kind as names, shapes and tensors.
 
 with open_checkpoint(path) as file:
     file.shapes["visual.proj"], file.read("visual.proj")
@@ -16,16 +16,18 @@ from torch import Tensor
 from atlas_engine.clip.checkpoints.torchfile import TorchFile
 from atlas_engine.errors import ModelError
 
-__all__ = ["ENDINGS", "Checkpoint", "open_checkpoint"]
+__all__ = ["ENDINGS", "Checkpoint", "Shapes", "open_checkpoint"]
 
 ENDINGS = (".safetensors", ".pt", ".pth", ".bin")
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Checkpoint(Protocol):
     """An open weights file."""
 
     @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+    def shapes(self) -> Shapes:
         """Every tensor's shape, by name."""
         ...
 
@@ -36,7 +38,7 @@ class Checkpoint(Protocol):
 
 @contextmanager
 def open_checkpoint(path: Path | str) -> Iterator[Checkpoint]:
-    """The weights file at `path`, open as long as the `with` lasts. Nothing in it is run."""
+    """The weights file at `path`, open inside the `with`. Nothing that the file holds is run."""
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ModelError(f"{path} is not a weights file. Give one that ends in {', '.join(ENDINGS)}.")
@@ -44,19 +46,17 @@ def open_checkpoint(path: Path | str) -> Iterator[Checkpoint]:
         raise ModelError(f"{path} does not exist. Check the path.")
     if path.suffix == ".safetensors":
         with _open_safetensors(path) as file:
-            yield _Safetensors(path, file)
+            yield _Safetensors(file)
     else:
         with TorchFile(path) as torch_file:
             yield torch_file
 
 
 class _Safetensors:
-    def __init__(self, path: Path, file: Any) -> None:  # noqa: ANN401 - safetensors has no types
-        self._path, self._file = path, file
-        self.shapes: Mapping[str, tuple[int, ...]] = {
-            name: tuple(file.get_slice(name).get_shape())
-            for name in file.keys()  # noqa: SIM118 - no dict
-        }
+    def __init__(self, file: Any) -> None:  # noqa: ANN401 - safetensors has no types
+        self._file = file
+        names = file.keys()
+        self.shapes: Shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
 
     def read(self, name: str) -> Tensor:
         tensor: Tensor = self._file.get_tensor(name)
@@ -69,7 +69,7 @@ def _open_safetensors(path: Path) -> Any:  # noqa: ANN401 - safetensors has no t
     try:
         return safe_open(path, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
-        why = " ".join(str(error).split()).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")
         raise ModelError(
-            f"{path.name} is damaged or no safetensors file: {why}. Fetch or save it again."
+            f"{path.name} is damaged or no safetensors file: {reason}. Fetch or save it again."
         ) from error

@@ -1,4 +1,4 @@
-"""The known public banks for CLIP and the hub ids of their checkpoints. Data only.
+"""The known public banks of task vectors for CLIP, and the hub ids of their checkpoints.
 
 The twenty tasks are those of Wang et al. 2024 (TALL masks, arXiv 2405.07813); the first eight those of task
 arithmetic (Ilharco et al. 2023). Each checkpoint is a `transformers` image tower without its projection,
@@ -37,9 +37,9 @@ TASKS = (
 
 @dataclass(frozen=True)
 class PublicBank:
-    """A set of checkpoints of one base: the model to open, and where each task's weights are.
+    """Fine-tuned checkpoints of one model: the name of the model, and a hub id per task.
 
-    Without checkpoints, the files have to be fetched and unpacked by hand; `about` says how they come.
+    A bank without hub ids has to be fetched and unpacked by hand; `about` says how.
     """
 
     name: str

@@ -1,8 +1,14 @@
-"""Which checkpoints words stand for: files, folders, hub ids, public banks. Opens none of them.
+"""Where checkpoints come from: files, folders, the model hub, and the known public banks.
 
-find_sources(["tanganke-b32"])                      the twenty checkpoints of a public bank
-find_sources(["runs/", "cars=old/finetuned.pt"])    all below a folder, and one under a name of its own
-find_sources(["owner/name"])                        a repository on the hub
+    find_sources(["tanganke-b32"])                          # the twenty checkpoints of a public bank
+    find_sources(["runs/", "cars=old/finetuned.pt"])        # all below a folder, and one under a given name
+    find_sources(["owner/name"])                            # a repository on the hub
+
+    fetch_from_hub("tanganke/clip-vit-base-patch32_sun397") # path of the weights file of a repository
+    fetch_from_hub("org/name/folder/finetuned.pt")          # path of one file in it
+
+Fetched files are kept by the hub's own client. The hub is probed once, with a short time-out; if it cannot be
+reached, files that were fetched before are still found.
 """
 
 from __future__ import annotations
@@ -13,30 +19,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from atlas_engine.clip.checkpoints.checkpoint import ENDINGS
-from atlas_engine.clip.checkpoints.hub import PREFIX
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
-from atlas_engine.errors import ModelError
+from atlas_engine.clip.models import HUB_PREFIX, first_line, is_hub_reachable
+from atlas_engine.errors import HubError, ModelError
 
-__all__ = ["CheckpointSource", "find_sources"]
+__all__ = ["CheckpointSource", "fetch_from_hub", "find_sources"]
 
-PLAIN_STEMS = {
-    "model",
-    "pytorch_model",
-    "open_clip_model",
-    "open_clip_pytorch_model",
-    "checkpoint",
-    "weights",
-}
-PLAIN_STEMS |= {"finetuned", "nonlinear_finetuned"}
-"""File names that say nothing of the task: the folder's name does."""
+GENERIC_STEMS = frozenset(
+    {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "checkpoint", "weights"}
+    | {"finetuned", "nonlinear_finetuned"}
+)
+"""File names that do not name the task: the folder's name does."""
 
-NO_TASK = re.compile(r"^(zeroshot|head_|optimizer|scheduler|rng_state|training_args)")
-"""Files beside fine-tuned checkpoints that hold no fine-tuned tower."""
+NO_CHECKPOINT = re.compile(r"^(zeroshot|head_|optimizer|scheduler|rng_state|training_args)")
+"""Files that lie among fine-tuned checkpoints and are none."""
+
+HUB_WEIGHTS = (
+    "model.safetensors",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin",
+    "open_clip_pytorch_model.bin",
+)
+HUB_SIDECARS = ("config.json", "README.md")  # optional, and fetched last
 
 
 @dataclass(frozen=True)
 class CheckpointSource:
-    """One checkpoint: the name its vector gets, and a path or a hub id."""
+    """One checkpoint: the name of its task vector, and a path or a hub id."""
 
     name: str
     where: str
@@ -44,7 +53,7 @@ class CheckpointSource:
 
 
 def find_sources(words: Sequence[Path | str]) -> list[CheckpointSource]:
-    """The checkpoints that words stand for, in order; two of one name are refused.
+    """The checkpoints that `words` stand for, in order; two of the same name are refused.
 
     A folder gives every checkpoint below it. A hub id is `owner/name`, or `hf-hub:owner/name/path/in/it.pt`.
     """
@@ -70,31 +79,31 @@ def _sources(word: str) -> list[CheckpointSource]:
             raise ModelError(f"'{rest}' holds {len(found)} checkpoints, but '{name}' can name only one.")
         return [replace(found[0], name=name)]
     if word in PUBLIC_BANKS:
-        return _public(word)
+        return _public_sources(word)
     if path.is_dir():
-        return _in_folder(path)
-    return [CheckpointSource(_task_name(path), str(path)) if path.is_file() else _remote(word)]
+        return _folder_sources(path)
+    return [CheckpointSource(_task_name(path), str(path)) if path.is_file() else _hub_source(word)]
 
 
-def _public(name: str) -> list[CheckpointSource]:
+def _public_sources(name: str) -> list[CheckpointSource]:
     bank = PUBLIC_BANKS[name]
     if not bank.checkpoints:
         raise ModelError(f"the bank '{name}' cannot be fetched file by file: {bank.about}.")
-    return [CheckpointSource(task, where, is_remote=True) for task, where in bank.checkpoints.items()]
+    return [CheckpointSource(task, hub_id, is_remote=True) for task, hub_id in bank.checkpoints.items()]
 
 
-def _in_folder(folder: Path) -> list[CheckpointSource]:
+def _folder_sources(folder: Path) -> list[CheckpointSource]:
     files = sorted(path for path in folder.rglob("*") if path.suffix in ENDINGS and path.is_file())
-    kept = [path for path in files if not NO_TASK.match(path.name)]
-    if not kept:
+    checkpoints = [path for path in files if not NO_CHECKPOINT.match(path.name)]
+    if not checkpoints:
         raise ModelError(f"{folder} holds no checkpoint. One ends in {', '.join(ENDINGS)}.")
-    return [CheckpointSource(_task_name(path), str(path)) for path in kept]
+    return [CheckpointSource(_task_name(path), str(path)) for path in checkpoints]
 
 
-def _remote(word: str) -> CheckpointSource:
-    owner, _, rest = word.removeprefix(PREFIX).partition("/")
-    plain = "/" not in rest and Path(rest).suffix not in ENDINGS
-    if not rest or owner in ("", ".", "..", "~") or not (plain or word.startswith(PREFIX)):
+def _hub_source(word: str) -> CheckpointSource:
+    owner, _, rest = word.removeprefix(HUB_PREFIX).partition("/")
+    is_repository = "/" not in rest and Path(rest).suffix not in ENDINGS
+    if not rest or owner in ("", ".", "..", "~") or not (is_repository or word.startswith(HUB_PREFIX)):
         raise ModelError(
             f"'{word}' is no file, no folder, no hub id (owner/name) and none of the public banks "
             f"{', '.join(PUBLIC_BANKS)}. Check the spelling."
@@ -105,5 +114,64 @@ def _remote(word: str) -> CheckpointSource:
 def _task_name(path: Path) -> str:
     """`sun397` of `clip-vit-base-patch32_sun397/model.safetensors`, `Cars` of `CarsVal/finetuned.pt`."""
     stem = path.stem if path.suffix in ENDINGS else path.name
-    named = path.parent.name if stem in PLAIN_STEMS and path.parent.name else stem
-    return re.sub(r"^clip-vit-[a-z]+-patch\d+_", "", named).removesuffix("Val") or named
+    name = path.parent.name if stem in GENERIC_STEMS and path.parent.name else stem
+    return re.sub(r"^clip-vit-[a-z]+-patch\d+_", "", name).removesuffix("Val") or name
+
+
+# ---- The model hub.
+
+
+def fetch_from_hub(hub_id: str) -> Path:
+    """The path of the weights file that a hub id names, fetched if it is not on this machine yet."""
+    owner, _, rest = hub_id.removeprefix(HUB_PREFIX).partition("/")
+    name, _, inside = rest.partition("/")
+    if not owner or not name:
+        raise ModelError(f"'{hub_id}' is no hub id. Write it as owner/name, or owner/name/path/to/file.pt.")
+    repository, files = f"{owner}/{name}", (inside,) if inside else HUB_WEIGHTS
+    path = _find_fetched(repository, files)
+    if path is not None:
+        return path
+    if not is_hub_reachable():
+        raise HubError(
+            f"'{hub_id}' is not on this machine, and the model hub cannot be reached. Connect to the "
+            "internet and try again, or fetch the files elsewhere and give their folder."
+        )
+    return _download(repository, files)
+
+
+def _find_fetched(repository: str, files: tuple[str, ...]) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    for file in files:
+        found = try_to_load_from_cache(repository, file)
+        if isinstance(found, str):
+            return Path(found)
+    return None
+
+
+def _download(repository: str, files: tuple[str, ...]) -> Path:
+    """The first of `files` that the repository has; its model card and config are fetched with it."""
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()
+    try:
+        for file in files:
+            path = _download_file(repository, file)
+            if path is not None:
+                for sidecar in HUB_SIDECARS:
+                    _download_file(repository, sidecar)
+                return path
+    except Exception as error:  # the client's errors share no base class: refusals, time-outs, a full disk
+        raise ModelError(f"'{repository}' cannot be fetched: {first_line(error)}") from error
+    raise ModelError(f"'{repository}' holds no weights file. Looked for: {', '.join(files)}.")
+
+
+def _download_file(repository: str, file: str) -> Path | None:
+    """The path of the downloaded file; None if the repository does not have it."""
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repository, file, endpoint=constants.ENDPOINT))
+    except EntryNotFoundError:
+        return None

@@ -1,7 +1,7 @@
-"""What `torch.save` wrote, read without obeying it. Knows nothing of models.
+"""Tensors in a file that `torch.save` wrote, read without running anything that the file holds.
 
-A torch file is a pickle beside raw numbers. The pickle is read as data (`pickles`), so a file can hold a
-state dict, a dict of them or a whole pickled module, of any class: what counts is which tensors it names.
+A torch file is a pickle and raw numbers. The pickle is read as data (`pickles`), so the file can hold a state
+dict, a dict of them or a whole pickled module of any class: every tensor in it is found by its path.
 
     with TorchFile("finetuned.pt") as file:
         file.shapes["model.visual.proj"], file.read("model.visual.proj")
@@ -23,7 +23,7 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from atlas_engine.clip.checkpoints.pickles import ForbiddenCallError, Named, Thing, read_pickle
+from atlas_engine.clip.checkpoints.pickles import ForbiddenCallError, GlobalName, ObjectRecord, read_pickle
 from atlas_engine.errors import ModelError
 
 __all__ = ["TorchFile"]
@@ -41,25 +41,27 @@ DTYPES = {
     "torch.BoolStorage": torch.bool,
 }
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-MOST_PICKLE_NBYTES = 64 * 2**20
-MOST_NODES = 200_000
-MOST_DEPTH = 64
-NONSENSE = (
+MAX_PICKLE_NBYTES = 64 * 2**20
+MAX_NODES = 200_000
+MAX_DEPTH = 64
+DAMAGE = (
     ArithmeticError,
     AttributeError,
     EOFError,
     LookupError,
+    MemoryError,
     OSError,
     RuntimeError,
     TypeError,
     ValueError,
+    zipfile.BadZipFile,
 )
-"""What reading a damaged pickle ends in; a damaged zip ends in BadZipFile."""
+"""The errors that reading a damaged file can raise."""
 
 
 @dataclass(frozen=True)
-class Storage:
-    """A run of numbers in the file, under its key."""
+class TensorStorage:
+    """A contiguous run of numbers in the file, under its key."""
 
     key: str
     dtype: torch.dtype
@@ -71,10 +73,10 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Record:
+class TensorRecord:
     """A tensor in the file: a view of a storage, checked to lie inside it and to be no larger than it."""
 
-    storage: Storage
+    storage: TensorStorage
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -96,17 +98,18 @@ class TorchFile:
         self.path = path
         self._file: IO[bytes] = path.open("rb")
         try:
-            self._source: _Zip | _Legacy = (
-                _Zip(self._file) if self._file.read(4) == b"PK\x03\x04" else _Legacy(self._file)
+            is_zip = self._file.read(4) == b"PK\x03\x04"
+            self._layout: _ZipLayout | _LegacyLayout = (
+                _ZipLayout(self._file) if is_zip else _LegacyLayout(self._file)
             )
-            self._records = _tensors(self._source.root)
+            self._records = _find_tensors(self._layout.root)
         except ForbiddenCallError as error:
             self.close()
             raise ModelError(
                 f"{path.name} asks to call {error}, which weights do not need; none of it was run. Get the "
                 "weights as safetensors, or from someone you trust."
             ) from error
-        except (*NONSENSE, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             self.close()
             raise self._damaged(error) from error
 
@@ -118,19 +121,20 @@ class TorchFile:
     def read(self, name: str) -> Tensor:
         """One tensor, in memory of its own."""
         record = self._records[name]
+        storage = record.storage
         if not math.prod(record.shape):
-            return torch.empty(record.shape, dtype=record.storage.dtype)
+            return torch.empty(record.shape, dtype=storage.dtype)
         try:
-            data = self._source.data(record.storage)
-            if len(data) < record.storage.nbytes:
+            data = self._layout.read_storage(storage)
+            if len(data) < storage.nbytes:
                 raise EOFError("it ends in the middle of the numbers")
-        except (*NONSENSE, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             raise self._damaged(error) from error
-        flat = torch.frombuffer(data, dtype=record.storage.dtype, count=record.storage.numel)
+        flat = torch.frombuffer(data, dtype=storage.dtype, count=storage.numel)
         return flat.as_strided(record.shape, record.stride, record.offset).clone()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> TorchFile:
@@ -140,12 +144,12 @@ class TorchFile:
         self.close()
 
     def _damaged(self, error: Exception) -> ModelError:
-        why = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        return ModelError(f"{self.path.name} is damaged or no torch file: {why}. Fetch or save it again.")
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        return ModelError(f"{self.path.name} is damaged or no torch file: {reason}. Fetch or save it again.")
 
 
-class _Zip:
-    """The layout of today: `data.pkl` and one entry per storage, none of them compressed."""
+class _ZipLayout:
+    """The layout since torch 1.6: a zip of `data.pkl` and one entry per storage, none of them compressed."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._zip = zipfile.ZipFile(file)
@@ -164,66 +168,66 @@ class _Zip:
             raise ValueError("it is a TorchScript program; save the state_dict() of the loaded module")
         if f"{self._top}byteorder" in self._zip.namelist() and self._read("byteorder") != b"little":
             raise ValueError("its numbers are big-endian")
-        if pickled.file_size > MOST_PICKLE_NBYTES:
+        if pickled.file_size > MAX_PICKLE_NBYTES:
             raise ValueError("its pickle is too large")
-        self.root = read_pickle(BytesIO(self._read("data.pkl")), builders=BUILDERS, persistent=_reference)
+        self.root = read_pickle(BytesIO(self._read("data.pkl")), builders=BUILDERS, resolve=_resolve)
 
-    def data(self, storage: Storage) -> bytearray:
+    def read_storage(self, storage: TensorStorage) -> bytearray:
         return bytearray(self._read(f"data/{storage.key}"))
 
     def _read(self, name: str) -> bytes:
         return self._zip.read(self._top + name)
 
 
-class _Legacy:
+class _LegacyLayout:
     """The layout before torch 1.6: five pickles, then the storages one after the other."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        storages: dict[str, Storage] = {}
+        storages: dict[str, TensorStorage] = {}
 
-        def reference(told: object) -> object:
-            found = _reference(told)
-            if isinstance(found, Storage):
-                storages[found.key] = found
-            return found
+        def resolve(reference: object) -> object:
+            resolved = _resolve(reference)
+            if isinstance(resolved, TensorStorage):
+                storages[resolved.key] = resolved
+            return resolved
 
-        def read() -> object:
-            return read_pickle(file, builders=BUILDERS, persistent=reference)
+        def read_next() -> object:
+            return read_pickle(file, builders=BUILDERS, resolve=resolve)
 
         file.seek(0)
-        if read() != LEGACY_MAGIC:
+        if read_next() != LEGACY_MAGIC:
             raise ValueError("it does not begin as one")
-        read()  # the protocol
-        facts = read()
-        if not isinstance(facts, dict) or facts.get("little_endian") is not True:
+        read_next()  # the protocol
+        system = read_next()
+        if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise ValueError("its numbers are big-endian")
-        self.root = read()
-        self._at: dict[str, int] = {}
-        keys = read()
+        self.root = read_next()
+        self._offsets: dict[str, int] = {}
+        keys = read_next()
         for key in keys if isinstance(keys, list) else ():
             storage = storages[key]
             if int.from_bytes(file.read(8), "little") != storage.numel:
                 raise ValueError("its numbers are not where they should be")
-            self._at[key] = file.tell()
+            self._offsets[key] = file.tell()
             file.seek(storage.nbytes, 1)
 
-    def data(self, storage: Storage) -> bytearray:
-        self._file.seek(self._at[storage.key])
+    def read_storage(self, storage: TensorStorage) -> bytearray:
+        self._file.seek(self._offsets[storage.key])
         return bytearray(self._file.read(storage.nbytes))
 
 
-def _tensors(root: object) -> dict[str, Record]:
-    """Every tensor below `root` by its path; of a module, the names that its `state_dict` would have."""
-    found: dict[str, Record] = {}
+def _find_tensors(root: object) -> dict[str, TensorRecord]:
+    """Every tensor below `root` by its path; in a module, by its name in the module's `state_dict`."""
+    found: dict[str, TensorRecord] = {}
     todo = [("", root, 0)]
-    for count in range(MOST_NODES):
+    for count in range(MAX_NODES):
         if not todo:
             return found
         path, node, depth = todo.pop()
-        if isinstance(node, Record):
+        if isinstance(node, TensorRecord):
             found[path] = node
-        elif depth < MOST_DEPTH and count + len(todo) < MOST_NODES:
+        elif depth < MAX_DEPTH and count + len(todo) < MAX_NODES:
             todo += [(f"{path}.{key}" if path else key, child, depth + 1) for key, child in _children(node)]
     raise ValueError("it names too many things")
 
@@ -233,41 +237,45 @@ def _children(node: object) -> Iterator[tuple[str, object]]:
         yield from ((key, child) for key, child in node.items() if isinstance(key, str))
     elif isinstance(node, (list, tuple)):
         yield from ((str(index), child) for index, child in enumerate(node))
-    elif isinstance(node, Thing):
-        for part in ("_parameters", "_buffers", "_modules"):  # where every nn.Module keeps its own
-            held = node.state.get(part)
-            yield from _children(held) if isinstance(held, dict) else ()
+    elif isinstance(node, ObjectRecord):
+        for part in (
+            "_parameters",
+            "_buffers",
+            "_modules",
+        ):  # of every nn.Module
+            members = node.state.get(part)
+            yield from _children(members) if isinstance(members, dict) else ()
 
 
-def _reference(told: object) -> object:
-    """What a pickle's reference to the outside means: a storage or, in old files, a class and its source."""
-    if not isinstance(told, tuple) or len(told) < 4:
+def _resolve(reference: object) -> object:
+    """The storage that a persistent id stands for; or, in old files, the class that comes with its source."""
+    if not isinstance(reference, tuple) or len(reference) < 4:
         raise ValueError("it refers to something unknown")
-    kind, named, key = told[:3]
-    if kind == "module" and isinstance(named, Named):
+    kind, named, key = reference[:3]
+    if kind == "module" and isinstance(named, GlobalName):
         return named
-    if kind != "storage" or not isinstance(named, Named) or not isinstance(key, str):
+    if kind != "storage" or not isinstance(named, GlobalName) or not isinstance(key, str):
         raise ValueError("it refers to something unknown")
     if named.name not in DTYPES:
         raise ValueError(f"it holds numbers of kind {named.name}")
-    numel = told[4]
-    if type(numel) is not int or numel < 0 or (len(told) > 5 and told[5] is not None):
+    numel = reference[4]
+    if type(numel) is not int or numel < 0 or (len(reference) > 5 and reference[5] is not None):
         raise ValueError("a storage has no proper size")
-    return Storage(key, DTYPES[named.name], numel)
+    return TensorStorage(key, DTYPES[named.name], numel)
 
 
 def _tensor(
     storage: object, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], *_: object
-) -> Record:
-    if not isinstance(storage, Storage):
+) -> TensorRecord:
+    if not isinstance(storage, TensorStorage):
         raise ValueError("a tensor has no storage")
-    return Record(storage, offset, tuple(shape), tuple(stride))
+    return TensorRecord(storage, offset, tuple(shape), tuple(stride))
 
 
-def _reconstructed(kind: object, *_: object) -> Thing:
-    if not isinstance(kind, Named):
+def _object(kind: object, *_: object) -> ObjectRecord:
+    if not isinstance(kind, GlobalName):
         raise ValueError("an object has no class")
-    return Thing(kind.name)
+    return ObjectRecord(kind.name)
 
 
 def _dict(pairs: object = ()) -> dict[object, object]:
@@ -284,7 +292,7 @@ BUILDERS: Mapping[str, Callable[..., object]] = {
     "collections.OrderedDict": _dict,
     "builtins.set": lambda items=(): list(items),
     "__builtin__.set": lambda items=(): list(items),
-    "copyreg._reconstructor": _reconstructed,
-    "copy_reg._reconstructor": _reconstructed,
+    "copyreg._reconstructor": _object,
+    "copy_reg._reconstructor": _object,
 }
-"""The calls that a torch file needs, answered with data of ours: no tensor exists before it is checked."""
+"""The calls that a torch file needs, answered with records: no tensor exists before its sizes are checked."""

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from atlas_engine.clip import bundled
-from atlas_engine.clip.bundled import READ, SEEN, ConceptHead
+from atlas_engine.clip.bundled import SEMANTIC_DIM, VISUAL_DIM, ConceptHead
 from atlas_engine.data.decode import read_image
 from atlas_engine.data.preprocess import to_batch
 from atlas_engine.errors import ModelError, SupportError
@@ -151,7 +151,7 @@ def test_a_training_that_is_stopped_and_resumed_gives_the_same_weights(tmp_path,
 
 
 def test_a_finished_student_is_a_whole_clip_between_start_and_end(tmp_path, words):
-    lesson = small_lesson(images=SEEN + 8)  # as many as there are directions to find, and a few more
+    lesson = small_lesson(images=VISUAL_DIM + 8)  # as many as there are directions to find, and a few more
     start = Student.start(words, lesson.pixels).state()
     name = "tower.conv_head.weight"
     torch.save(start | {name: start[name] + 1.0}, tmp_path / "trained.pt")
@@ -161,7 +161,7 @@ def test_a_finished_student_is_a_whole_clip_between_start_and_end(tmp_path, word
 
     model = torch.load(tmp_path / "model.pt", weights_only=True)
     torch.testing.assert_close(model["visual.trunk.conv_head.weight"], start[name] + 0.25)
-    assert not model["text.proj.weight"][READ:].any()  # words say nothing of looks
+    assert not model["text.proj.weight"][SEMANTIC_DIM:].any()  # words say nothing of looks
     manifest = export(tmp_path, tmp_path / "out.safetensors", settings=(settings,), images=8, named=4)
     assert json.loads((tmp_path / "out.json").read_text()) == manifest
     assert manifest["losses"] == [{"step": 1, "words": 2.0, "names": 3.0, "keep": 1.0}]
@@ -184,7 +184,9 @@ def test_a_finished_head_takes_features_as_they_come(words):
     head.load_state_dict(student.finished())
     features = torch.rand(5, 1280, generator=generator(1))
     # Features of dead units have deviation 0.001 here, so the folded weights are large and sums lose digits.
-    torch.testing.assert_close(head.read(features), student.read(features), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        head.semantic_embedding(features), student.read(features), atol=1e-3, rtol=1e-3
+    )
 
 
 def test_principal_directions_are_those_of_the_largest_spread():

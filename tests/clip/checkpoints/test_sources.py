@@ -1,4 +1,4 @@
-"""Which checkpoints words stand for, and how they come from a hub, or do not."""
+"""Checkpoints are found in files, folders, public banks and on the hub, and fetched once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from atlas_engine.clip.checkpoints.hub import fetch
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
-from atlas_engine.clip.checkpoints.sources import CheckpointSource, find_sources
+from atlas_engine.clip.checkpoints.sources import CheckpointSource, fetch_from_hub, find_sources
 from atlas_engine.errors import HubError, ModelError
 
 
@@ -43,7 +42,7 @@ def test_files_can_be_named(tmp_path):
     assert find_sources(["cars=owner/name"]) == [CheckpointSource("cars", "owner/name", is_remote=True)]
 
 
-def test_hub_ids_are_told_from_paths():
+def test_hub_ids_are_distinguished_from_paths():
     assert find_sources(["tanganke/clip-vit-base-patch16_rendered-sst2"]) == [
         CheckpointSource("rendered-sst2", "tanganke/clip-vit-base-patch16_rendered-sst2", is_remote=True)
     ]
@@ -53,12 +52,12 @@ def test_hub_ids_are_told_from_paths():
 
 
 @pytest.mark.parametrize("word", ["runs/cars.pt", "./nowhere", "nowhere", "/no/such/folder", "tanganke-b23"])
-def test_what_is_nowhere_is_told_with_what_would_do(word):
+def test_a_word_that_names_nothing_is_refused_with_what_would_do(word):
     with pytest.raises(ModelError, match=r"no file, no folder, no hub id .* tanganke-b32"):
         find_sources([word])
 
 
-def test_two_of_one_name_an_empty_folder_and_no_word_are_refused(tmp_path):
+def test_two_checkpoints_of_one_name_an_empty_folder_and_no_word_are_refused(tmp_path):
     touch(tmp_path, "a/cars.pt", "b/cars.pt")
     with pytest.raises(ModelError, match=r"cars\.pt would both be called 'cars'\. Name them yourself"):
         find_sources([tmp_path])
@@ -77,8 +76,8 @@ def test_the_public_banks_have_twenty_tasks_each_under_their_own_ids():
     assert found[1] == CheckpointSource(
         "stanford-cars", "tanganke/clip-vit-large-patch14_stanford-cars", is_remote=True
     )
-    every = [place for bank in PUBLIC_BANKS.values() for place in bank.checkpoints.values()]
-    assert len(set(every)) == 60
+    hub_ids = [hub_id for bank in PUBLIC_BANKS.values() for hub_id in bank.checkpoints.values()]
+    assert len(set(hub_ids)) == 60
     with pytest.raises(ModelError, match="unpack the archives of fredzzhang/atlas, import the folder"):
         find_sources(["fredzzhang-atlas"])
 
@@ -88,7 +87,7 @@ def test_the_public_banks_have_twenty_tasks_each_under_their_own_ids():
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """Point the hub's client at an address, with an empty store of its own."""
+    """A function that points the hub's client at an address, with an empty cache of its own."""
     from huggingface_hub import constants, file_download
 
     def point(endpoint: str):
@@ -105,15 +104,15 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence_within_ten_seconds(hub):
     hub("http://127.0.0.1:9")  # nothing listens there
     start = time.monotonic()
     with pytest.raises(HubError, match=r"cannot be reached\. Connect to the internet .* give their folder\."):
-        fetch("tanganke/clip-vit-base-patch32_sun397")
+        fetch_from_hub("tanganke/clip-vit-base-patch32_sun397")
     assert time.monotonic() - start < 10
 
 
-class Shelf(http.server.BaseHTTPRequestHandler):
+class FakeHub(http.server.BaseHTTPRequestHandler):
     """A hub with one repository of two files."""
 
     files = {"model.safetensors": b"weights", "README.md": b"- pre-trained: 0.5\n"}  # noqa: RUF012
-    asked: list[str] = []  # noqa: RUF012
+    requests: list[str] = []  # noqa: RUF012
 
     def do_HEAD(self):
         self.answer(body=False)
@@ -124,7 +123,7 @@ class Shelf(http.server.BaseHTTPRequestHandler):
     def answer(self, *, body: bool):
         repository, _, file = self.path.partition("/resolve/main/")
         data = self.files.get(file) if repository == "/owner/name" else None
-        self.asked.append(self.path)
+        self.requests.append(self.path)
         self.send_response(404 if data is None and self.path != "/" else 200)
         if data is None:
             missing = "EntryNotFound" if repository == "/owner/name" else "RepoNotFound"
@@ -140,23 +139,23 @@ class Shelf(http.server.BaseHTTPRequestHandler):
         return
 
 
-def test_a_checkpoint_is_fetched_once_with_its_card_beside_it(hub, capfd):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shelf)
+def test_a_checkpoint_is_fetched_once_together_with_its_model_card(hub, capfd):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     hub(f"http://127.0.0.1:{server.server_port}")
     try:
-        path = fetch("owner/name")
+        path = fetch_from_hub("owner/name")
         assert path.read_bytes() == b"weights"
         assert (path.parent / "README.md").is_file()
         with pytest.raises(ModelError, match="'owner/other' cannot be fetched"):
-            fetch("owner/other")
+            fetch_from_hub("owner/other")
         with pytest.raises(ModelError, match=r"holds no weights file\. Looked for: some/file\.pt"):
-            fetch("owner/name/some/file.pt")
+            fetch_from_hub("owner/name/some/file.pt")
     finally:
         server.shutdown()
         server.server_close()
     hub("http://127.0.0.1:9")
-    Shelf.asked.clear()
-    assert fetch("owner/name") == path
-    assert Shelf.asked == []
+    FakeHub.requests.clear()
+    assert fetch_from_hub("owner/name") == path
+    assert FakeHub.requests == []
     assert capfd.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""Checkpoints become a bank: exact, one at a time in memory, and never half of it."""
+"""Checkpoints become a bank with exact differences, and an error leaves the old bank file unharmed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from atlas_engine.errors import BankError, ModelError
 from atlas_engine.library import import_bank
 from tests.bank import tuned
 from tests.drawn import ROOT
-from tests.pickled import pickled_encoder
+from tests.pickled import save_pickled_encoder
 from tests.tiny import tiny_bank, tiny_clip
 
 ZERO = (0.0, 0.0, 0.0)
@@ -36,8 +36,7 @@ def backbone_of(visual, name="tiny") -> Backbone:
         dim=16,
         templates="kinds",
         device=torch.device("cpu"),
-        text=lambda texts: torch.zeros(len(texts), 16),
-        whole=lambda: visual,
+        encode_text=lambda sentences: torch.zeros(len(sentences), 16),
     )
 
 
@@ -57,19 +56,19 @@ def folder(tmp_path):
     return made
 
 
-def run(sources, backbone, path, **options):
+def import_all(sources, backbone, path, **options):
     return list(import_bank(find_sources(sources), backbone, path, **options))
 
 
 def test_a_folder_becomes_the_bank_of_its_differences(folder, backbone, tmp_path):
-    told = run([folder], backbone, tmp_path / "b.safetensors", storage="float32")
+    imported = import_all([folder], backbone, tmp_path / "b.safetensors", storage="float32")
     bank = load_bank(tmp_path / "b.safetensors")
     assert bank.tasks == ("checks", "disks", "stripes")
-    assert [it.layout for it in told] == ["open_clip"] * 3
-    for vector, it in zip(sorted(tuned.tuned_vectors(), key=lambda v: v.name), told, strict=True):
+    assert [one.layout for one in imported] == ["open_clip"] * 3
+    for vector, one in zip(sorted(tuned.tuned_vectors(), key=lambda v: v.name), imported, strict=True):
         read = bank.vector(vector.name)
         assert all(torch.allclose(read.blocks[n], t, atol=1e-7) for n, t in vector.blocks.items())
-        assert it.norm == pytest.approx(vector.norm(), rel=1e-4)  # θ0 + τ − θ0 rounds τ once
+        assert one.norm == pytest.approx(vector.norm(), rel=1e-4)  # θ0 + τ − θ0 rounds τ once
     assert bank.base == tuned.tuned_vectors()[0].base
     assert bank.infos[0].provenance == {"source": "checks.safetensors", "layout": "open_clip"}
 
@@ -103,7 +102,7 @@ def bank_pair():
     return TaskVectorBank.from_vectors(tuned.tuned_vectors()), tiny_bank(tiny_clip().visual)
 
 
-def test_a_vision_model_without_projection_leaves_the_bases_and_says_so(tmp_path):
+def test_a_vision_model_without_projection_keeps_the_bases_own_and_says_so(tmp_path):
     import transformers
     from open_clip.transformer import QuickGELU, VisionTransformer
 
@@ -120,8 +119,8 @@ def test_a_vision_model_without_projection_leaves_the_bases_and_says_so(tmp_path
     path = tmp_path / "clip-vit-base-patch32_dtd"
     transformers.CLIPVisionModel(config).save_pretrained(path)
     (path / "README.md").write_text("- pre-trained: 0.44\n- fine-tuned: 0.97\n")
-    (told,) = run([path], backbone_of(ours), tmp_path / "b.safetensors", storage="float32")
-    assert told.note == "not in the checkpoint: the base's own, unchanged"
+    (imported,) = import_all([path], backbone_of(ours), tmp_path / "b.safetensors", storage="float32")
+    assert imported.note == "not in the checkpoint: the base's own, unchanged"
     bank = load_bank(tmp_path / "b.safetensors")
     vector = bank.vector("dtd")
     assert not vector.blocks["proj"].any()
@@ -130,7 +129,7 @@ def test_a_vision_model_without_projection_leaves_the_bases_and_says_so(tmp_path
     with pytest.raises(
         BankError, match=r"tuned with quick_gelu, but tiny computes gelu: .* need a -quickgelu"
     ):
-        run(
+        import_all(
             [path],
             backbone_of(VisionTransformer(32, 8, 32, 1, 2, 4.0, output_dim=16)),
             tmp_path / "c.safetensors",
@@ -140,72 +139,72 @@ def test_a_vision_model_without_projection_leaves_the_bases_and_says_so(tmp_path
 def test_the_papers_pickled_encoders_become_vectors(tmp_path, backbone):
     pickle_folder = tmp_path / "ViT" / "CarsVal"
     pickle_folder.mkdir(parents=True)
-    pickled_encoder(tuned.small_clip(), pickle_folder / "finetuned.pt")
-    (told,) = run([tmp_path / "ViT"], backbone, tmp_path / "b.safetensors")
-    assert (told.name, told.norm) == ("Cars", 0.0)  # it is the base itself: nothing was lost on the way
+    save_pickled_encoder(tuned.small_clip(), pickle_folder / "finetuned.pt")
+    (imported,) = import_all([tmp_path / "ViT"], backbone, tmp_path / "b.safetensors")
+    assert (imported.name, imported.norm) == ("Cars", 0.0)  # the checkpoint is the base itself
 
 
 def test_bank_files_join_and_one_of_another_base_is_refused(tmp_path, folder, backbone, bank_pair):
     mine, other = bank_pair
     save_bank(mine.select(["disks"]), tmp_path / "mine.safetensors")
     sources = [tmp_path / "mine.safetensors", folder / "checks.safetensors"]
-    told = run(sources, backbone, tmp_path / "b.safetensors", storage="int8")
-    assert [(it.name, it.layout) for it in told] == [("disks", "bank"), ("checks", "open_clip")]
+    imported = import_all(sources, backbone, tmp_path / "b.safetensors", storage="int8")
+    assert [(one.name, one.layout) for one in imported] == [("disks", "bank"), ("checks", "open_clip")]
     assert load_bank(tmp_path / "b.safetensors").infos[0] == mine.select(["disks"]).infos[0]
     save_bank(other, tmp_path / "other.safetensors")
     with pytest.raises(BankError, match=r"other\.safetensors has vectors of another base .* than tiny"):
-        run([tmp_path / "other.safetensors"], backbone, tmp_path / "b.safetensors")
+        import_all([tmp_path / "other.safetensors"], backbone, tmp_path / "b.safetensors")
 
 
-# Bad input: the old bank stays.
+# Whatever goes wrong, the old bank file stays.
 
 
 @pytest.fixture
-def old(tmp_path, backbone, folder):
-    """A bank that is already there, and its bytes."""
+def old_bank(tmp_path, backbone, folder):
+    """A bank file that is already there, and its bytes."""
     path = tmp_path / "bank" / "b.safetensors"
     path.parent.mkdir()
-    run([folder / "disks.safetensors"], backbone, path)
+    import_all([folder / "disks.safetensors"], backbone, path)
     return path, path.read_bytes()
 
 
-def unharmed(old) -> bool:
-    path, before = old
+def is_unharmed(old_bank) -> bool:
+    path, before = old_bank
     return path.read_bytes() == before and [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_checkpoint_of_another_base_leaves_the_old_bank(old, folder, backbone):
+def test_a_checkpoint_of_another_base_leaves_the_old_bank(old_bank, folder, backbone):
     save_file({n: t.clone() for n, t in tiny_clip().visual.state_dict().items()}, folder / "z.safetensors")
     with pytest.raises(ModelError, match=r"z\.safetensors does not fit the model: .* needs .*width 192"):
-        run([folder], backbone, old[0])
-    assert unharmed(old)
+        import_all([folder], backbone, old_bank[0])
+    assert is_unharmed(old_bank)
 
 
-def test_a_checkpoint_with_nan_leaves_the_old_bank(old, folder, backbone):
+def test_a_checkpoint_with_nan_leaves_the_old_bank(old_bank, folder, backbone):
     state = {n: t.clone() for n, t in tuned.base_weights().items()}
     state["proj"][0, 0] = torch.nan
     save_file(state, folder / "z.safetensors")
     with pytest.raises(BankError, match="checkpoint 'z' holds NaN or infinity in proj"):
-        run([folder], backbone, old[0])
-    assert unharmed(old)
+        import_all([folder], backbone, old_bank[0])
+    assert is_unharmed(old_bank)
 
 
-def test_a_truncated_checkpoint_leaves_the_old_bank(old, folder, backbone):
+def test_a_truncated_checkpoint_leaves_the_old_bank(old_bank, folder, backbone):
     data = (folder / "stripes.safetensors").read_bytes()
     (folder / "stripes.safetensors").write_bytes(data[: len(data) // 2])
     with pytest.raises(ModelError, match=r"stripes\.safetensors is damaged or no safetensors file"):
-        run([folder], backbone, old[0])
-    assert unharmed(old)
+        import_all([folder], backbone, old_bank[0])
+    assert is_unharmed(old_bank)
 
 
-def test_an_import_that_is_left_half_way_leaves_the_old_bank(old, folder, backbone):
-    work = import_bank(find_sources([folder]), backbone, old[0])
-    next(work)
-    work.close()
-    assert unharmed(old)
+def test_an_import_that_is_stopped_half_way_leaves_the_old_bank(old_bank, folder, backbone):
+    vectors = import_bank(find_sources([folder]), backbone, old_bank[0])
+    next(vectors)
+    vectors.close()
+    assert is_unharmed(old_bank)
 
 
-def test_a_full_disk_leaves_the_old_bank(old, folder, backbone):
+def test_a_full_disk_leaves_the_old_bank(old_bank, folder, backbone):
     resource = pytest.importorskip("resource", reason="needs a limit on file size")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
@@ -213,52 +212,50 @@ def test_a_full_disk_leaves_the_old_bank(old, folder, backbone):
         with pytest.raises(
             BankError, match=r"cannot write b\.safetensors: .* What was there before is unharmed"
         ):
-            run([folder], backbone, old[0])
+            import_all([folder], backbone, old_bank[0])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert unharmed(old)
+    assert is_unharmed(old_bank)
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a kill that cannot be caught")
-def test_a_kill_in_the_middle_of_the_save_leaves_the_old_bank(old, bank_pair):
-    """The save is slowed to a halt after its first tensors, and the process killed there."""
-    path, before = old
-    save_bank(bank_pair[0], path.with_name("source.safetensors"))
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on file size")
+def test_a_kill_in_the_middle_of_the_save_leaves_the_old_bank(old_bank, bank_pair):
+    """The kernel ends the process, with no chance to clean up, when it has written 100,000 bytes."""
+    path, before = old_bank
+    source = path.with_name("source.safetensors")
+    save_bank(bank_pair[0], source)
     code = f"""
-        import os, signal
-        from atlas_engine.bank import load_bank, save_bank, tensorfile
-        plain, written = tensorfile._bytes_of, []
-        def bytes_of(tensor):
-            written.append(tensor)
-            if len(written) > 40:  # 32 checksums, then the writing
-                os.kill(os.getpid(), signal.SIGKILL)
-            return plain(tensor)
-        bank = load_bank({str(path.with_name("source.safetensors"))!r})
-        tensorfile._bytes_of = bytes_of
+        import resource, signal
+        from atlas_engine.bank import load_bank, save_bank
+        bank = load_bank({str(source)!r})
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         save_bank(bank, {str(path)!r})
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], check=False, env=environment, timeout=300
     )
-    assert done.returncode == -signal.SIGKILL
+    assert source.stat().st_size > 100_000
+    assert process.returncode == -signal.SIGXFSZ
     assert path.read_bytes() == before
     assert load_bank(path).tasks == ("disks",)
 
 
-def test_too_little_memory_is_told_before_anything_is_read(backbone, tmp_path, monkeypatch):
+def test_too_little_memory_is_refused_before_anything_is_read(backbone, tmp_path, monkeypatch):
     from atlas_engine import library
     from atlas_engine.runtime import MemoryReport
 
     monkeypatch.setattr(library, "memory_report", lambda: MemoryReport(None, None, None, 10_000_000))
     sources = [f"{n}=owner/name" for n in range(20)]
     with pytest.raises(BankError, match=r"20 vectors as float16 need .* MiB of memory and 9\.5 MiB are free"):
-        run(sources, backbone, tmp_path / "b.safetensors")
+        import_all(sources, backbone, tmp_path / "b.safetensors")
 
 
-def test_a_vector_knows_which_one_it_is(folder, backbone, tmp_path):
-    run([folder], backbone, tmp_path / "half.safetensors")
-    run([folder], backbone, tmp_path / "byte.safetensors", storage="int8")
+def test_a_bank_has_the_same_fingerprint_in_every_storage(folder, backbone, tmp_path):
+    import_all([folder], backbone, tmp_path / "half.safetensors")
+    import_all([folder], backbone, tmp_path / "byte.safetensors", storage="int8")
     half, byte = load_bank(tmp_path / "half.safetensors"), load_bank(tmp_path / "byte.safetensors")
     assert half.fingerprint == byte.fingerprint
     assert isinstance(half.vector("disks"), TaskVector)
