@@ -7,10 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jaxtyping import install_import_hook
 
-from atlas_engine.engine import Atlas
-from atlas_engine.engine import open as open_atlas
-from tests.drawn import ROOT
+import tests.shapes  # noqa: F401 - named by the hook below
+
+# Shapes in the signatures of these packages are checked at every call while the tests run.
+install_import_hook(
+    [f"atlas_engine.{name}" for name in ("adapt", "compose", "heads", "objectives")], "tests.shapes.check_shapes"
+)
+
+from atlas_engine.engine import Atlas  # noqa: E402
+from atlas_engine.engine import open as open_atlas  # noqa: E402
+from tests.drawn import ROOT  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
