@@ -104,7 +104,7 @@ class _Turns:
         view = torch.randint(len(self._views), (len(chosen),), generator=request.generator)
         counts = torch.bincount(labels[rows.to(labels.device)])
         weights = 1.0 / counts[labels[chosen]]
-        images = runtime.for_convolutions(self._views[view.to(chosen.device), chosen])
+        images = runtime.to_channels_last(self._views[view.to(chosen.device), chosen])
         return Batch(images, labels=labels[chosen], weights=weights)
 
     def _turn(self, request: BatchRequest, rows: Tensor) -> Tensor:
@@ -376,7 +376,7 @@ class _Adaptation:
     def squares(self) -> Tensor:
         """The pictures as the tower takes them, (N 3 S S) in 0 … 255."""
         shape = self.scene.backbone.preprocessing
-        return self.scene.support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
+        return self.scene.support.pixels(shape.size, resize=shape.resize, interpolation=shape.interpolation)
 
     def recipe(self, method: str, head: Head, lam: Tensor | None = None) -> Recipe:
         feature_stats = (

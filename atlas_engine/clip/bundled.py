@@ -128,7 +128,7 @@ def load(device: torch.device) -> Backbone:
 
 def build() -> Any:  # noqa: ANN401 - open_clip has no types
     """The two towers with MiniLM's weights in the text tower; image tower and projections are not loaded."""
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
     from transformers.utils import logging as transformers_logging
 

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 def load(model: str, device: torch.device) -> Backbone:
     """The open_clip model that `model` names, frozen and in evaluation mode."""
-    runtime.ready()
+    runtime.ensure_torchvision()
     arch, _, path = model.partition("@")
     with _own_words():
         clip, tokenizer = _from_file(arch, Path(path).expanduser()) if path else _from_hub(model)

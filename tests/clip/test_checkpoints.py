@@ -16,7 +16,7 @@ from atlas_engine.errors import ModelError
 from tests.pickled import pickled_encoder
 from tests.tiny import tiny_clip
 
-runtime.ready()
+runtime.ensure_torchvision()
 import transformers  # noqa: E402 - torchvision must be repaired first
 from open_clip.transformer import QuickGELU, VisionTransformer  # noqa: E402
 

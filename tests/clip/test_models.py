@@ -14,7 +14,7 @@ from atlas_engine.clip.backbone import open_backbone
 from atlas_engine.clip.models import load
 from atlas_engine.errors import HubError, ModelError
 
-runtime.ready()
+runtime.ensure_torchvision()
 import open_clip  # noqa: E402 - torchvision must be repaired first
 
 CPU = torch.device("cpu")

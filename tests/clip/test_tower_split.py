@@ -28,7 +28,7 @@ def tower(kind):
     """A small image tower of a kind, in eval mode. Shared between tests: only read it."""
     if kind not in _TRUNKS:
         return tiny_clip(kind).visual
-    runtime.ready()
+    runtime.ensure_torchvision()
     from open_clip.timm_model import TimmModel
 
     with torch.random.fork_rng():

@@ -119,7 +119,7 @@ def split_held_out(scene: ArithmeticContext, *, share: float, seed: int) -> tupl
     first = 0
     for number, task in enumerate(scene.tasks):
         shape, support = scene.backbone.preprocessing, task.support
-        squares = support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
+        squares = support.pixels(shape.size, resize=shape.resize, interpolation=shape.interpolation)
         groups = near_duplicate_groups(squares, support.labels, tracks=[None] * len(support), alike=ALIKE)
         split = split_groups(
             support.labels, groups, val_share=0, test_share=share, seed=seed, names=support.classes
