@@ -98,11 +98,11 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base class of every config: a frozen dataclass whose values are checked when it is built."""
+    """Base class of configs: a frozen dataclass whose values are checked when it is built."""
 
     def __post_init__(self) -> None:
         for rule in describe(type(self)):
-            checked = _checked(type(self).__name__, rule, getattr(self, rule.name))
+            checked = _check(type(self).__name__, rule, getattr(self, rule.name))
             object.__setattr__(self, rule.name, checked)  # the dataclass is frozen
 
     def as_dict(self) -> dict[str, Any]:
@@ -181,18 +181,19 @@ def _unwrap(hint: object) -> tuple[Any, bool]:
     return next(kind for kind in kinds if kind is not type(None)), type(None) in kinds
 
 
-def _checked(owner: str, rule: Setting, value: object) -> object:
+def _check(owner: str, rule: Setting, value: object) -> object:
+    """The value, with whole numbers as floats where the setting is one; ConfigError if it breaks the rule."""
     if value is None and rule.optional:
         return None
     name = f"{owner}.{rule.name}"
     if not rule.many:
-        return _checked_item(name, rule, value)
+        return _check_item(name, rule, value)
     if not isinstance(value, tuple):
         raise ConfigError(f"{name} is {value!r} but must be a tuple, each item {_kind_words(rule)}.")
-    return tuple(_checked_item(name, rule, item) for item in value)
+    return tuple(_check_item(name, rule, item) for item in value)
 
 
-def _checked_item(name: str, rule: Setting, value: object) -> object:
+def _check_item(name: str, rule: Setting, value: object) -> object:
     kind = rule.item_type
     if kind is float and type(value) is int:
         value = float(value)
@@ -202,12 +203,12 @@ def _checked_item(name: str, rule: Setting, value: object) -> object:
         raise ConfigError(f"{name} is {value!r} but must be a finite number.")
     if rule.choices is not None and value not in rule.choices:
         raise ConfigError(unknown_name(name, str(value), rule.choices))
-    if isinstance(value, (int, float)) and not _inside(rule, value):
+    if isinstance(value, (int, float)) and not _in_range(rule, value):
         raise ConfigError(f"{name} is {value!r} but must be {rule.range}.")
     return value
 
 
-def _inside(rule: Setting, value: float) -> bool:
+def _in_range(rule: Setting, value: float) -> bool:
     return (rule.low is None or value >= rule.low) and (rule.high is None or value <= rule.high)
 
 

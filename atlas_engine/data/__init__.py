@@ -1,7 +1,8 @@
 """Images, and labelled sets of images, from files, folders, zips and memory.
 
-What the modules do, in the order that an image passes through them:
+The modules:
 
+    image          an image in memory, and the limits it has to keep
     formats        what kind of file some bytes are
     decode         bytes, PIL images and arrays to an `Image`; the only module that imports PIL
     sandbox        the helper process that decodes; `sandbox_worker` is its program

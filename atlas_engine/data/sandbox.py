@@ -48,12 +48,7 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from atlas_engine.data.sandbox_worker import main; main(int(sys.argv[2]))"
 )
-_LOST_HELPER = (
-    OSError,
-    EOFError,
-    ValueError,
-    RecursionError,
-)  # it is gone, or sends nonsense
+_LOST_HELPER = (OSError, EOFError, ValueError, RecursionError)  # raised if it is gone, or sends nonsense
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR", "LANG")
 
 
