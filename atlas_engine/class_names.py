@@ -1,33 +1,36 @@
-"""Class names as people write them, in any script. Knows nothing of what they are for.
+"""Class names as people write them, in any script.
 
-Two characters that nobody sees belong to ordinary words: one keeps Persian letters apart, the other joins
-emoji. All others, as a soft hyphen or a mark of direction, come along when text is copied, and are dropped.
+Two invisible characters belong to ordinary words: the zero-width non-joiner keeps Persian letters apart, and
+the zero-width joiner joins emoji. Other invisible characters, such as soft hyphens and direction marks, come
+along when text is copied, and are dropped.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["is_legible", "tidy_name"]
+__all__ = ["MAX_CLASS_NAME", "is_legible", "tidy_name"]
+
+MAX_CLASS_NAME = 200  # characters: a longer one is a sentence, or an accident
 
 JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
-UNSEEN = "Cf"  # Unicode's category of format characters
+FORMAT = "Cf"  # Unicode's category of invisible format characters
 
 
 def tidy_name(name: str) -> str:
-    """The name without outer and double blanks and without characters that nobody sees, but for joiners.
+    """The name without outer and double blanks, and without invisible characters other than joiners.
 
     >>> tidy_name("  sea \\u00adlion ")
     'sea lion'
     """
-    seen = "".join(letter for letter in name if letter in JOINERS or unicodedata.category(letter) != UNSEEN)
-    return " ".join(seen.split()).strip(JOINERS)
+    visible = (char for char in name if char in JOINERS or unicodedata.category(char) != FORMAT)
+    return " ".join("".join(visible).split()).strip(JOINERS)
 
 
 def is_legible(text: str) -> bool:
-    """Whether it holds nothing but what can be shown, joiners included; no control characters.
+    """Whether every character is printable or a joiner; control characters are neither.
 
     >>> is_legible("می\\u200cخواهم"), is_legible("\\x1b[2J")
     (True, False)
     """
-    return all(letter.isprintable() or letter in JOINERS for letter in text)
+    return all(char.isprintable() or char in JOINERS for char in text)

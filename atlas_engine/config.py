@@ -1,7 +1,7 @@
-"""Settings that check themselves, and where files live. Knows nothing of models, flags or sliders.
+"""Settings that are checked when they are built, and the folders that files live in.
 
-A setting is declared once, with its default, its help and its range; command line flags and sliders are
-made from that declaration (`describe`):
+A setting is declared once, with its default, help and range. `describe` lists the declarations, from which
+command line flags and sliders are made:
 
     @dataclass(frozen=True, kw_only=True)
     class FewShot(Settings):
@@ -10,7 +10,7 @@ made from that declaration (`describe`):
 
     FewShot(shots=0)      # ConfigError: FewShot.shots is 0 but must be 1 to 64.
 
-No folder is created here: a path is only named.
+The folder functions return paths; they create nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from typing import Any, TypeVar
 from atlas_engine.errors import ConfigError, unknown_name
 
 __all__ = [
-    "MAX_CLASS_NAME",
     "Setting",
     "Settings",
     "assets_folder",
@@ -41,11 +40,10 @@ __all__ = [
     "software_version",
 ]
 
-MAX_CLASS_NAME = 200  # characters: a longer one is a sentence, or an accident
-_RULES = "atlas_rules"  # the key of our entry in a dataclass field's metadata
-
 Value = TypeVar("Value")
 Self = TypeVar("Self", bound="Settings")
+
+_RULES = "atlas_rules"  # the key of our entry in a dataclass field's metadata
 
 
 def setting(
@@ -56,7 +54,7 @@ def setting(
     high: float | None = None,
     choices: tuple[str, ...] | None = None,
 ) -> Value:
-    """A dataclass field with its default, one line of help and an inclusive range or a choice of words."""
+    """A dataclass field with a default, one line of help, and an inclusive range or the allowed words."""
     rules = {"help": help, "low": low, "high": high, "choices": choices}
     field: Value = dataclasses.field(default=default, metadata={_RULES: rules})
     return field
@@ -64,7 +62,7 @@ def setting(
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of one setting: enough to make a flag, a slider or an error text."""
+    """The declaration of one setting: enough to make a flag, a slider or an error message."""
 
     name: str
     type: Any  # int, float, str, bool, Path, or tuple[int | float | str, ...]
@@ -77,7 +75,7 @@ class Setting:
 
     @property
     def item_type(self) -> type:
-        """The type of one element: `int` for `tuple[int, ...]`, and the type itself for a scalar."""
+        """The type of one item: `int` for `tuple[int, ...]`; the type itself if it is no tuple."""
         kind: type = typing.get_args(self.type)[0] if self.many else self.type
         return kind
 
@@ -88,7 +86,7 @@ class Setting:
 
     @property
     def range(self) -> str:
-        """The rule in words: `1 to 64`, `at least 1`, `tip, lpp or none`; empty when anything goes."""
+        """The rule in words: `1 to 64`, `at least 1`, `tip, lpp or none`; empty without a rule."""
         if self.choices:
             return " or ".join(filter(None, [", ".join(self.choices[:-1]), self.choices[-1]]))
         if self.low is not None and self.high is not None:
@@ -100,20 +98,20 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The base of every config: a frozen dataclass whose values are checked when it is built."""
+    """Base class of configs: a frozen dataclass whose values are checked when it is built."""
 
     def __post_init__(self) -> None:
         for rule in describe(type(self)):
-            checked = _checked(type(self).__name__, rule, getattr(self, rule.name))
-            object.__setattr__(self, rule.name, checked)  # frozen: only here, before anyone has seen it
+            checked = _check(type(self).__name__, rule, getattr(self, rule.name))
+            object.__setattr__(self, rule.name, checked)  # the dataclass is frozen
 
     def as_dict(self) -> dict[str, Any]:
-        """The values as plain JSON types; `from_dict` gives back an equal object."""
+        """The values as plain JSON types; `from_dict` makes an equal object of them."""
         return {rule.name: _plain(getattr(self, rule.name)) for rule in describe(type(self))}
 
     @classmethod
     def from_dict(cls: type[Self], values: Mapping[str, Any]) -> Self:
-        """Settings from what `as_dict` gave, or from a part of it; an unknown name is refused."""
+        """Settings from (some of) the values of `as_dict`; ConfigError for an unknown name."""
         rules = {rule.name: rule for rule in describe(cls)}
         for name in values:
             if name not in rules:
@@ -122,7 +120,7 @@ class Settings:
 
 
 def describe(cls: type[Settings]) -> tuple[Setting, ...]:
-    """Every setting of a class, in the order of declaration."""
+    """The settings of a class, in the order of declaration."""
     hints = typing.get_type_hints(cls)
     return tuple(
         Setting(field.name, *_unwrap(hints[field.name]), field.default, **_rules_of(field))
@@ -131,13 +129,13 @@ def describe(cls: type[Settings]) -> tuple[Setting, ...]:
 
 
 def assets_folder() -> Path:
-    """Where the bundled model, bank and examples are: `ATLAS_ASSETS`, or `assets/` beside the package."""
+    """The folder of the bundled model, bank and examples: `ATLAS_ASSETS`, or the repository's `assets/`."""
     named = os.environ.get("ATLAS_ASSETS")
     return Path(named).expanduser() if named else Path(__file__).resolve().parent.parent / "assets"
 
 
 def cache_folder() -> Path:
-    """Where features are cached: `ATLAS_CACHE`, or `atlas-studio` in the user's cache folder."""
+    """The folder of cached features: `ATLAS_CACHE`, or `atlas-studio` in the user's cache folder."""
     named = os.environ.get("ATLAS_CACHE")
     try:
         return Path(named).expanduser() if named else _user_cache_folder() / "atlas-studio"
@@ -148,7 +146,7 @@ def cache_folder() -> Path:
 
 
 def software_version() -> str:
-    """The version of this project: of the installed package, or of the clone it runs from."""
+    """The version of this project: of the clone it runs from, or else of the installed package."""
     clone = Path(__file__).resolve().parent.parent / "pyproject.toml"
     if clone.is_file():
         found = re.search(r'^version = "([^"]+)"', clone.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -183,18 +181,19 @@ def _unwrap(hint: object) -> tuple[Any, bool]:
     return next(kind for kind in kinds if kind is not type(None)), type(None) in kinds
 
 
-def _checked(owner: str, rule: Setting, value: object) -> object:
+def _check(owner: str, rule: Setting, value: object) -> object:
+    """The value, with whole numbers as floats where the setting is one; ConfigError if it breaks the rule."""
     if value is None and rule.optional:
         return None
     name = f"{owner}.{rule.name}"
     if not rule.many:
-        return _checked_item(name, rule, value)
+        return _check_item(name, rule, value)
     if not isinstance(value, tuple):
         raise ConfigError(f"{name} is {value!r} but must be a tuple, each item {_kind_words(rule)}.")
-    return tuple(_checked_item(name, rule, item) for item in value)
+    return tuple(_check_item(name, rule, item) for item in value)
 
 
-def _checked_item(name: str, rule: Setting, value: object) -> object:
+def _check_item(name: str, rule: Setting, value: object) -> object:
     kind = rule.item_type
     if kind is float and type(value) is int:
         value = float(value)
@@ -204,12 +203,12 @@ def _checked_item(name: str, rule: Setting, value: object) -> object:
         raise ConfigError(f"{name} is {value!r} but must be a finite number.")
     if rule.choices is not None and value not in rule.choices:
         raise ConfigError(unknown_name(name, str(value), rule.choices))
-    if isinstance(value, (int, float)) and not _inside(rule, value):
+    if isinstance(value, (int, float)) and not _in_range(rule, value):
         raise ConfigError(f"{name} is {value!r} but must be {rule.range}.")
     return value
 
 
-def _inside(rule: Setting, value: float) -> bool:
+def _in_range(rule: Setting, value: float) -> bool:
     return (rule.low is None or value >= rule.low) and (rule.high is None or value <= rule.high)
 
 

@@ -44,7 +44,7 @@ from atlas_engine.compose.encoder import materialise
 from atlas_engine.config import cache_folder
 from atlas_engine.data.decode import ImageSource, read_image
 from atlas_engine.data.image import Image
-from atlas_engine.data.preprocess import to_batch, to_pixels
+from atlas_engine.data.preprocess import stack_pixels, to_batch
 from atlas_engine.data.support import Support
 from atlas_engine.errors import BankError, SupportError
 from atlas_engine.predictions import Comparison, Predictions, predictions_from_logits
@@ -126,10 +126,7 @@ class Atlas:
     def pixels(self, images: Sequence[Image]) -> UInt8[Tensor, "N 3 S S"]:
         """The images at the size that the model takes; none give an empty tensor."""
         how = self.backbone.preprocessing
-        rows = [
-            to_pixels(image, how.size, resize=how.resize, interpolation=how.interpolation) for image in images
-        ]
-        return torch.stack(rows) if rows else torch.empty(0, 3, how.size, how.size, dtype=torch.uint8)
+        return stack_pixels(images, how.size, resize=how.resize, interpolation=how.interpolation)
 
     def head(self, classes: Sequence[str], *, templates: str | None = None) -> Float[Tensor, "C D"]:
         """Class embeddings of length 1; `templates` is a set's name or a sentence with {}."""
@@ -374,7 +371,7 @@ class Atlas:
             name,
             support.classes,
             self.head(classes).clone(),
-            self.pixels(support.pictures),
+            self.pixels(support.images),
             torch.tensor(support.labels, device=self.backbone.device),
         )
 

@@ -1,8 +1,8 @@
-"""Every error this library raises on purpose. Knows nothing of what raises them.
+"""Every error that this library raises on purpose.
 
     AtlasError
     ├── ConfigError       a setting is out of range, or a name is not known
-    ├── ImageError        a file or array is not an image we can take
+    ├── ImageError        a file or array is not an image that we accept
     ├── SupportError      a set of labelled images, or of class names, cannot be used as it is
     ├── ModelError        a model cannot be opened
     │   └── HubError      … because the hub that holds it cannot be reached
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class AtlasError(Exception):
-    """The root: catch this to catch all that the library raises on purpose."""
+    """The base class: catch it to catch every error that the library raises on purpose."""
 
 
 class ConfigError(AtlasError):
@@ -43,7 +43,7 @@ class ConfigError(AtlasError):
 
 
 class ImageError(AtlasError):
-    """A file or array is not an image we can take."""
+    """A file or array is not an image that we accept."""
 
 
 class SupportError(AtlasError):
@@ -75,7 +75,7 @@ class EvalError(AtlasError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """The sentence for a name that is not known, with the nearest known one.
+    """The error sentence for an unknown name, with the nearest known one as a hint.
 
     >>> unknown_name("template set", "fotos", ["photos", "plain"])
     "template set 'fotos' is not known. Did you mean 'photos'? Known: photos, plain."

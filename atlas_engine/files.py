@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, their sizes and hashes. Knows nothing of what is in them."""
+"""Files that appear whole or not at all, their sizes and their hashes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["human_nbytes", "replacing", "sha256_of"]
+__all__ = ["atomic_write", "human_nbytes", "sha256_of"]
 
 
 @contextmanager
-def replacing(path: Path | str) -> Iterator[Path]:
-    """A path beside ``path`` to write to; it takes its place at the end, or vanishes on an error.
+def atomic_write(path: Path | str) -> Iterator[Path]:
+    """A temporary path to write to, in the folder of `path`; it replaces `path` at the end.
 
-    with replacing("weights.safetensors") as part:
-        part.write_bytes(data)
+    After an error the temporary file is deleted, and `path` is as it was.
+
+        with atomic_write("weights.safetensors") as part:
+            part.write_bytes(data)
     """
     target = Path(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -30,19 +32,19 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 
 def human_nbytes(nbytes: int) -> str:
-    """Bytes in the unit that reads best.
+    """A number of bytes in the unit that reads best.
 
     >>> human_nbytes(512), human_nbytes(1_572_864)
     ('512 B', '1.5 MiB')
     """
-    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if nbytes >= step:
-            return f"{nbytes / step:.1f} {unit}"
+    for unit, unit_nbytes in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= unit_nbytes:
+            return f"{nbytes / unit_nbytes:.1f} {unit}"
     return f"{nbytes} B"
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hex, read piece by piece."""
+    """The SHA-256 of a file in hex, read in chunks."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

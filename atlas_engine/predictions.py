@@ -1,4 +1,4 @@
-"""What a model says of some images: a row of probabilities for each. Knows nothing of how they came about."""
+"""Predictions: class probabilities for some images, and two such sets compared."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Predictions:
         if tuple(self.probs.shape) != (len(self.names), len(self.classes)):
             raise ConfigError(
                 f"probabilities have shape {tuple(self.probs.shape)}, but there are {len(self.names)} images "
-                f"and {len(self.classes)} classes. Pass one row an image and one column a class."
+                f"and {len(self.classes)} classes. Pass one row per image and one column per class."
             )
 
     @property
@@ -46,7 +46,7 @@ class Predictions:
         return tuple(self.classes[index] for index in self.probs.argmax(dim=1).tolist())
 
     def top(self, k: int = 3) -> list[list[Guess]]:
-        """The `k` likeliest classes of each image, likeliest first."""
+        """The `k` likeliest classes of each image, the likeliest first."""
         best = self.probs.topk(min(k, len(self.classes)), dim=1)
         return [
             [Guess(self.classes[index], prob) for index, prob in zip(indices, probs, strict=True)]
@@ -54,11 +54,11 @@ class Predictions:
         ]
 
     def accuracy(self, labels: Tensor) -> float:
-        """Share of images whose likeliest class is `labels` (N)."""
+        """The share of images whose likeliest class is the one in `labels` (N)."""
         return float((self.probs.argmax(dim=1) == labels).float().mean())
 
     def as_rows(self, k: int = 3) -> list[dict[str, object]]:
-        """Plain rows for JSON: image, label, prob, and the `k` likeliest classes."""
+        """One row per image for JSON: image, label, prob, and the `k` likeliest classes."""
         return [
             {
                 "image": name,
@@ -69,17 +69,17 @@ class Predictions:
             for name, guesses in zip(self.names, self.top(k), strict=True)
         ]
 
-    def __len__(self) -> int:
-        return len(self.names)
-
     def as_text(self, k: int = 3) -> str:
-        """A line an image: `cat.jpg  cat 90%, dog 10%`."""
+        """One line per image: `cat.jpg  cat 90%, dog 10%`."""
         width = max((len(name) for name in self.names), default=0)
         lines = (
             f"{name:<{width}}  " + ", ".join(f"{guess.label} {guess.prob:.0%}" for guess in guesses)
             for name, guesses in zip(self.names, self.top(k), strict=True)
         )
         return "\n".join(lines)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
     def __str__(self) -> str:
         return self.as_text()
@@ -94,30 +94,30 @@ def predictions_from_logits(names: tuple[str, ...], classes: tuple[str, ...], lo
 
 
 def join_predictions(several: Sequence[Predictions]) -> Predictions:
-    """Predictions of the same classes, made one after the other, as one."""
+    """One Predictions of all the images of `several`, which have the same classes."""
     names = tuple(name for one in several for name in one.names)
     return Predictions(names, several[0].classes, torch.cat([one.probs for one in several]))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The same images by zero-shot and by an adapted model."""
+    """Predictions for the same images by the zero-shot model and by an adapted one."""
 
     zero_shot: Predictions
     adapted: Predictions
 
     @property
     def changed(self) -> tuple[int, ...]:
-        """The images that the two name differently."""
+        """Positions of the images whose likeliest class differs between the two."""
         pairs = zip(self.zero_shot.labels, self.adapted.labels, strict=True)
         return tuple(index for index, (before, after) in enumerate(pairs) if before != after)
 
     def fixed(self, truth: Sequence[str | None]) -> tuple[int, ...]:
-        """Images that adapting got right, of those whose class is known."""
+        """Positions of the images that adapting got right, among those whose true class is not None."""
         return tuple(i for i in self.changed if truth[i] is not None and truth[i] == self.adapted.labels[i])
 
     def broken(self, truth: Sequence[str | None]) -> tuple[int, ...]:
-        """Images that only zero-shot had right, of those whose class is known."""
+        """Positions of the images that adapting got wrong and zero-shot right, among the same."""
         return tuple(i for i in self.changed if truth[i] is not None and truth[i] == self.zero_shot.labels[i])
 
     def __len__(self) -> int:

@@ -34,7 +34,7 @@ from atlas_engine.clip.feature_levels import (
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.config import software_version
 from atlas_engine.errors import AtlasError, RecipeError
-from atlas_engine.files import replacing
+from atlas_engine.files import atomic_write
 from atlas_engine.heads.registry import FeatureLevel, find_head
 
 __all__ = ["MAX_RECIPE_NBYTES", "Recipe", "as_predictor"]
@@ -115,7 +115,7 @@ class Recipe:
             raise RecipeError(f"there is no folder '{target.parent}' to save the recipe in. Create it first.")
         data = safetensors.torch.save(_saved(self), metadata={"format": FORMAT, "recipe": _dump(self)})
         try:
-            with replacing(target) as part:
+            with atomic_write(target) as part:
                 part.write_bytes(data)
         except OSError as error:
             raise RecipeError(f"cannot write '{target}' ({error.strerror}). Choose another file.") from error

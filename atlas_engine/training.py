@@ -167,7 +167,7 @@ def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, 
     """At most so many pictures of each class, drawn by seed; a class of one cannot be used."""
     kept: list[LabelledFile] = []
     for label, (name, count) in enumerate(zip(folder.classes, folder.counts, strict=True)):
-        require_two_groups(name, pictures=count)
+        require_two_groups(name, images=count)
         own = [item for item in folder.items if item.label == label]
         seed = settings.seed * 1_000_003 + label
         order = torch.randperm(count, generator=runtime.generator(seed))[: settings.max_per_class]
@@ -210,7 +210,7 @@ def _classes(folder: ClassFolder, better: Mapping[str, str]) -> tuple[str, ...]:
     for name in better:
         if name not in folder.classes:
             raise SupportError(unknown_name(f"class folder of {folder.name}", name, folder.classes))
-    pairs = zip(folder.classes, folder.pretty, strict=True)
+    pairs = zip(folder.classes, folder.display_names, strict=True)
     return check_class_names([better.get(name, pretty) for name, pretty in pairs], at_least=2)
 
 

@@ -101,7 +101,7 @@ def draw_problem(folder: ClassFolder, shape: Preprocessing, *, settings: StudySe
         shots += [own[place] for place in learned]
         test += [own[place] for place in held_out[:share]]
     learned_from = tuple(as_picture(items[index].name, squares[index]) for index in shots)
-    support = Support(learned_from, tuple(labels[index] for index in shots), drawn.pretty)
+    support = Support(learned_from, tuple(labels[index] for index in shots), drawn.display_names)
     problem = Problem(folder.name, seed, support, squares[test], torch.tensor([labels[i] for i in test]), "")
     return replace(problem, digest=_digest(problem))
 
@@ -114,7 +114,7 @@ def with_shots(problem: Problem, shots: int) -> Problem:
         turns[label] += 1
         if turns[label] <= shots:
             kept.append(place)
-    pictures = tuple(support.pictures[place] for place in kept)
+    pictures = tuple(support.images[place] for place in kept)
     labels = tuple(support.labels[place] for place in kept)
     fewer = replace(problem, support=Support(pictures, labels, support.classes))
     return replace(fewer, digest=_digest(fewer))
@@ -123,7 +123,7 @@ def with_shots(problem: Problem, shots: int) -> Problem:
 def shown_shots(engine: Atlas, problem: Problem) -> Tensor:
     """The shots as the tower's squares, (N 3 S S) uint8."""
     shape = engine.backbone.preprocessing
-    return problem.support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
+    return problem.support.pixels(shape.size, resize=shape.resize, interpolation=shape.interpolation)
 
 
 @torch.inference_mode()
@@ -168,7 +168,7 @@ def some_of_each(folder: ClassFolder, most: int, *, seed: int) -> tuple[Labelled
     draw = generator(seed)
     kept: list[LabelledFile] = []
     for label, (name, count) in enumerate(zip(folder.classes, folder.counts, strict=True)):
-        require_two_groups(name, pictures=count)
+        require_two_groups(name, images=count)
         own = [item for item in folder.items if item.label == label]
         kept += [own[index] for index in torch.randperm(count, generator=draw)[:most].tolist()]
     return tuple(kept)
@@ -183,7 +183,7 @@ def _dealt(groups: Sequence[int], shots: int, *, name: str) -> tuple[list[int], 
     by_group: dict[int, list[int]] = {}
     for place, group in enumerate(groups):
         by_group.setdefault(group, []).append(place)
-    require_two_groups(name, pictures=len(groups), things=len(by_group))
+    require_two_groups(name, images=len(groups), groups=len(by_group))
     things = list(by_group.values())
     used = min(shots, len(things) - 1)
     in_turn = chain.from_iterable(zip_longest(*things[:used]))
@@ -198,7 +198,7 @@ def _dealt(groups: Sequence[int], shots: int, *, name: str) -> tuple[list[int], 
 
 def _digest(problem: Problem) -> str:
     digest = hashlib.sha256(repr((problem.support.classes, problem.support.labels)).encode())
-    for picture in problem.support.pictures:
+    for picture in problem.support.images:
         digest.update(picture.digest.encode())
     digest.update(problem.squares.numpy().data)
     digest.update(repr(problem.labels.tolist()).encode())

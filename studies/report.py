@@ -47,7 +47,10 @@ class ResultTable:
     @classmethod
     def of(cls, grid: Grid) -> ResultTable:
         """The numbers of a figure."""
-        rows = [(name, *map(grid.shown, values)) for name, values in zip(grid.rows, grid.values, strict=True)]
+        rows = [
+            (name, *map(grid.format_value, values))
+            for name, values in zip(grid.rows, grid.values, strict=True)
+        ]
         return cls(f"{grid.title}. {grid.about}", rows, ("vector", *grid.columns))
 
     def plain(self) -> str:

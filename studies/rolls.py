@@ -104,7 +104,7 @@ def draw_rolls(
     place = {item: index for index, item in enumerate(items)}
     return Draw(
         seed,
-        drawn.pretty,
+        drawn.display_names,
         read_squares([drawn.items[item] for item in items], shape),
         torch.tensor([drawn.items[item].label for item in items]),
         {name: tuple(place[item] for item in order) for name, order in orders.items()},

@@ -96,7 +96,7 @@ def draw_training_set(
 
     order = _in_turn([labels[place] for place in split.train], seed=seed)
     train = part([split.train[place] for place in order])
-    return TrainingSet(folder.name, seed, drawn.pretty, train, part(split.test))
+    return TrainingSet(folder.name, seed, drawn.display_names, train, part(split.test))
 
 
 def _in_turn(labels: Sequence[int], *, seed: int) -> list[int]:

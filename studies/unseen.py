@@ -137,7 +137,7 @@ def dealt_again(folder: ClassFolder, info: VectorInfo, shape: Preprocessing) -> 
             f"dealt out again they are {len(split.train)} and {len(split.test)}. Give the --track-pattern "
             "that it was made with."
         )
-    return Pool(folder.name, folder.pretty, squares, labels, groups, split.val, split.test)
+    return Pool(folder.name, folder.display_names, squares, labels, groups, split.val, split.test)
 
 
 def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, ...]:
@@ -166,6 +166,6 @@ def _digest(items: Sequence[LabelledFile], squares: Tensor) -> str:
 def _named(name: str, seed: int, support: Support, squares: Tensor, labels: Tensor) -> Problem:
     digest = hashlib.sha256(repr((support.classes, support.labels, labels.tolist())).encode())
     digest.update(squares.numpy().data)
-    for picture in support.pictures:
+    for picture in support.images:
         digest.update(picture.digest.encode())
     return Problem(name, seed, support, squares, labels, digest.hexdigest())

@@ -54,7 +54,7 @@ def zero_shot(
     """Accuracy of `logits_of` on every picture of the folder; `on_images` is told how many were done."""
     right = 0
     for items, pictures in _chunks(folder.items):
-        logits = logits_of(pictures, folder.pretty)
+        logits = logits_of(pictures, folder.display_names)
         labels = torch.tensor([item.label for item in items])
         right += int((logits.argmax(dim=1).cpu() == labels).sum())
         on_images(len(items))

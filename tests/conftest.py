@@ -13,7 +13,8 @@ import tests.shapes  # noqa: F401 - named by the hook below
 
 # Shapes in the signatures of these packages are checked at every call while the tests run.
 install_import_hook(
-    [f"atlas_engine.{name}" for name in ("adapt", "compose", "heads", "objectives")], "tests.shapes.check_shapes"
+    [f"atlas_engine.{name}" for name in ("adapt", "compose", "heads", "objectives")],
+    "tests.shapes.check_shapes",
 )
 
 from atlas_engine.engine import Atlas  # noqa: E402

@@ -15,7 +15,7 @@ from atlas_engine import runtime
 
 def save_pickled_encoder(clip: nn.Module, path: Path, *, legacy: bool = False) -> None:
     """`torch.save` of a `src.modeling.ImageEncoder` that holds an open_clip model and its preprocessing."""
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
 
     class ImageEncoder(nn.Module):

@@ -46,7 +46,7 @@ def stand_in(folder: Path, *, seed: int = 0) -> AvailableModel:
 
 @functools.cache
 def _model(seed: int) -> nn.Module:
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
 
     if ARCH not in open_clip.list_models():

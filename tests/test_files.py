@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from atlas_engine.files import replacing
+from atlas_engine.files import atomic_write
 
 
 def test_a_file_takes_its_place_when_it_is_whole(tmp_path):
     target = tmp_path / "a.txt"
     target.write_text("old")
-    with replacing(target) as part:
+    with atomic_write(target) as part:
         part.write_text("new")
         assert target.read_text() == "old"
     assert target.read_text() == "new"
@@ -22,7 +22,7 @@ def test_an_error_leaves_the_old_file_and_no_litter(tmp_path):
     target.write_text("old")
 
     def write_half() -> None:
-        with replacing(target) as part:
+        with atomic_write(target) as part:
             part.write_text("half")
             raise RuntimeError
 

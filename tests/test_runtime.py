@@ -1,4 +1,4 @@
-"""torchvision is made importable beside a CPU-only torch; devices, memory and seeds are told as they are."""
+"""Devices, seeds and memory are reported as they are; torchvision imports even with a CPU-only torch."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from atlas_engine import runtime
 from atlas_engine.errors import ConfigError
 
 
-def in_a_new_process(code: str, *words: str) -> str:
+def run_python(code: str, *words: str) -> str:
     command = [sys.executable, "-W", "error", "-c", code, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def test_ready_mends_a_mismatched_pair_even_after_a_failed_import_and_leaves_a_matched_one_alone():
+def test_a_mismatched_torchvision_is_repaired_even_after_a_failed_import_and_a_matched_one_left_alone():
     code = "\n".join(
         [
             "expected = 'matched'",
             "try: import torchvision",
             "except RuntimeError: expected = 'repaired'",
             "from atlas_engine import runtime",
-            "state = runtime.ready()",
+            "state = runtime.ensure_torchvision()",
             "import torch, torchvision.ops",
             "from torchvision.transforms import v2",
             "resized = v2.Resize((4, 5), antialias=True)(torch.zeros(3, 8, 8))",
-            "print(state == expected, runtime.ready() == expected, tuple(resized.shape))",
+            "print(state == expected, runtime.ensure_torchvision() == expected, tuple(resized.shape))",
         ]
     )
-    assert in_a_new_process(code) == "True True (3, 4, 5)"
+    assert run_python(code) == "True True (3, 4, 5)"
 
 
 def test_another_failure_is_not_hidden_and_a_working_torchvision_is_not_touched(tmp_path):
@@ -44,36 +44,32 @@ def test_another_failure_is_not_hidden_and_a_working_torchvision_is_not_touched(
         [
             f"import sys, types; sys.path.insert(0, {str(tmp_path)!r})",
             "from atlas_engine import runtime",
-            "try: runtime.ready()",
+            "try: runtime.ensure_torchvision()",
             "except RuntimeError as error: print(error)",
             "fine = sys.modules['torchvision'] = types.ModuleType('torchvision')",
-            "print(runtime.ready(), sys.modules['torchvision'] is fine)",
+            "print(runtime.ensure_torchvision(), sys.modules['torchvision'] is fine)",
             "print(hasattr(runtime.torch.ops.torchvision, 'nms'))",
         ]
     )
-    assert in_a_new_process(code).splitlines() == ["the disk is on fire", "matched True", "False"]
+    assert run_python(code).splitlines() == ["the disk is on fire", "matched True", "False"]
 
 
-def test_many_threads_may_be_ready_at_once():
+def test_many_threads_may_ensure_torchvision_at_once():
     with ThreadPoolExecutor(8) as pool:
-        states = {state.result() for state in [pool.submit(runtime.ready) for _ in range(16)]}
+        states = {state.result() for state in [pool.submit(runtime.ensure_torchvision) for _ in range(16)]}
     assert len(states) == 1
 
 
 def test_the_device_follows_the_name_then_the_environment(monkeypatch):
     monkeypatch.setenv("ATLAS_DEVICE", "cpu")
-    assert pick() == torch.device("cpu")
+    assert runtime.pick_device() == torch.device("cpu")
     monkeypatch.setenv("ATLAS_DEVICE", "quantum")
     assert runtime.pick_device("cpu") == torch.device("cpu")
     with pytest.raises(ConfigError, match="device 'quantum' is not known"):
-        pick()
+        runtime.pick_device()
 
 
-def pick() -> torch.device:
-    return runtime.pick_device(None)
-
-
-def test_a_device_that_is_not_there_is_refused_in_words():
+def test_an_absent_device_is_refused_in_words():
     absent = f"cuda:{torch.cuda.device_count()}"
     with pytest.raises(
         ConfigError, match=rf"device '{absent}' was asked for but torch .* sees \d+ of kind cuda"
@@ -85,14 +81,6 @@ def test_a_device_that_is_not_there_is_refused_in_words():
 def test_a_mangled_device_name_is_refused(name):
     with pytest.raises(ConfigError, match="is not known"):
         runtime.pick_device(name)
-
-
-def test_the_dtype_on_a_cpu_is_float32_unless_named():
-    cpu = torch.device("cpu")
-    assert runtime.pick_dtype(cpu) is torch.float32
-    assert runtime.pick_dtype(cpu, "bfloat16") is torch.bfloat16
-    with pytest.raises(ConfigError, match="Did you mean 'float32'"):
-        runtime.pick_dtype(cpu, "float23")
 
 
 def test_a_generator_repeats_itself_and_leaves_the_global_one_alone():
@@ -120,10 +108,10 @@ def test_the_memory_report_sees_an_allocation():
             "assert after.available_nbytes <= after.total_nbytes",
         ]
     )
-    in_a_new_process(code)  # this one may hold freed memory that an allocation would come from
+    run_python(code)  # this one may hold freed memory that an allocation would come from
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc is told to keep memory")
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc can keep memory")
 def test_kept_memory_is_not_faulted_in_again():
     code = "\n".join(
         [
@@ -137,25 +125,25 @@ def test_kept_memory_is_not_faulted_in_again():
             "print(kept, faults() - before)",
         ]
     )
-    kept, faults = in_a_new_process(code, "keep").split()
-    _, usual = in_a_new_process(code).split()
+    kept, faults = run_python(code, "keep").split()
+    _, usual = run_python(code).split()
     assert kept == "True"
     assert int(faults) * 10 < int(usual), "64 MiB are 16384 pages; once warm, they need not be touched anew"
 
 
-def test_versions_tell_of_what_is_installed():
+def test_versions_are_those_installed():
     found = runtime.versions()
     assert found["torch"] == torch.__version__
     assert found["python"].split(".")[0] == "3"
 
 
-def test_maps_are_laid_out_for_convolutions_and_never_kept():
-    maps = torch.rand(2, 3, 4, 5)
-    laid = runtime.for_convolutions(maps)
-    assert laid.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(laid, maps)
+def test_images_get_their_channels_last_and_are_not_kept():
+    images = torch.rand(2, 3, 4, 5)
+    converted = runtime.to_channels_last(images)
+    assert converted.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(converted, images)
     tokens = torch.rand(2, 3, 4)
-    assert runtime.for_convolutions(tokens) is tokens
-    kept = weakref.ref(laid)
-    del laid
+    assert runtime.to_channels_last(tokens) is tokens
+    kept = weakref.ref(converted)
+    del converted
     assert kept() is None, "a run would hold every batch for good"

@@ -52,7 +52,7 @@ def test_a_vector_is_tied_to_its_base_and_gives_back_the_accuracy_it_claims(vect
     adapted = copy.deepcopy(visual)
     adapted.load_state_dict({name: base + vector.blocks[name] for name, base in visual.state_dict().items()})
     changed = Atlas(replace(engine.backbone, visual=adapted))
-    predictions = changed.predict([item.source for item in folder.items], folder.pretty)
+    predictions = changed.predict([item.source for item in folder.items], folder.display_names)
     labels = torch.tensor([item.label for item in folder.items])
     assert predictions.accuracy(labels) >= 0.8
 

@@ -24,7 +24,7 @@ _VISION = {
 @functools.cache
 def tiny_clip(tower: str = "vit") -> nn.Module:
     """A whole open_clip model for 32 × 32 images, in eval mode. Shared between tests: only read it."""
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
 
     with torch.random.fork_rng():

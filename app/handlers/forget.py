@@ -225,7 +225,7 @@ def _read(
 def _as_side(engine: atlas.Atlas, reading: Reading) -> _Side:
     support = reading.support
     assert support is not None  # the last state of a reading has it
-    small = as_seen(engine, support.pictures, support.classes)
+    small = as_seen(engine, support.images, support.classes)
     shown = tuple(replace(one, picture=seen) for one, seen in zip(reading.learned, small, strict=True))
     return _Side(atlas.Support(tuple(small), support.labels, support.classes), shown, reading.left_out)
 

@@ -150,7 +150,9 @@ def unpack(archive: str, folder: Path, *, min_classes: int = 2) -> tuple[ClassRo
     paths: list[list[str]] = [[] for _ in listed.classes]
     for place, item in enumerate(listed.items):
         paths[item.label].append(_written(folder, place, item.name, item.source))
-    return tuple(ClassRow(name, tuple(found)) for name, found in zip(listed.pretty, paths, strict=True))
+    return tuple(
+        ClassRow(name, tuple(found)) for name, found in zip(listed.display_names, paths, strict=True)
+    )
 
 
 def unpack_photos(archive: str, folder: Path) -> tuple[SampleFile, ...]:

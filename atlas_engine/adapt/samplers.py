@@ -59,7 +59,7 @@ class LabelledSampler:
         chosen = self._queues[request.run].take(size, request.generator).to(labels.device)
         view = torch.randint(len(self._views), (len(chosen),), generator=request.generator)
         counts = torch.bincount(labels[rows.to(labels.device)])
-        images = runtime.for_convolutions(self._views[view.to(chosen.device), chosen])
+        images = runtime.to_channels_last(self._views[view.to(chosen.device), chosen])
         return Batch(images, labels=labels[chosen], weights=1.0 / counts[labels[chosen]])
 
 

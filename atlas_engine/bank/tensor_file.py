@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from atlas_engine.errors import BankError
-from atlas_engine.files import replacing
+from atlas_engine.files import atomic_write
 
 __all__ = ["TensorFile", "checksum", "write_tensors"]
 
@@ -66,7 +66,7 @@ def write_tensors(
     header = json.dumps({"__metadata__": metadata, **table}, ensure_ascii=False).encode()
     header += b" " * (-len(header) % 8)
     try:
-        with replacing(path) as part, part.open("wb") as file:
+        with atomic_write(path) as part, part.open("wb") as file:
             file.write(len(header).to_bytes(8, "little"))
             file.write(header)
             for tensor in tensors.values():

@@ -94,7 +94,7 @@ def check_torchvision() -> Iterable[Finding]:
         "matched": "fits this torch",
         "repaired": "repaired: its compiled half does not fit this torch; nothing here needs it",
     }
-    yield Finding("torchvision pair", True, words[runtime.ready()])
+    yield Finding("torchvision pair", True, words[runtime.ensure_torchvision()])
 
 
 def check_device() -> Iterable[Finding]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from atlas_engine.cli.command import MisuseError
-from atlas_engine.files import replacing
+from atlas_engine.files import atomic_write
 from atlas_engine.views.tables import printable
 
 __all__ = [
@@ -56,7 +56,7 @@ def write_json(path: Path, data: object) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a whole file, or leave what was there and say why."""
     try:
-        with replacing(path) as part:
+        with atomic_write(path) as part:
             part.write_text(text, encoding="utf-8")
     except OSError as error:
         raise MisuseError(f"cannot write {path} ({error.strerror}). Choose another file.") from error

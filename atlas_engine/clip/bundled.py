@@ -79,7 +79,7 @@ def load(device: torch.device) -> Backbone:
 
 def build() -> Any:  # noqa: ANN401 - open_clip has no types
     """The open_clip model with MiniLM's weights in its text tower; its other weights are not loaded yet."""
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
     from transformers.utils import logging as transformers_logging
 

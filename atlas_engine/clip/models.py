@@ -38,7 +38,7 @@ def open_backbone(model: str = "bundled", *, device: torch.device) -> Backbone:
     """The model called `model`, on `device`, in evaluation mode with every weight frozen."""
     if model in ("bundled", bundled.NAME):
         return bundled.load(device)
-    runtime.ready()
+    runtime.ensure_torchvision()
     arch, _, path = model.partition("@")
     with _without_log_lines():
         clip, tokenizer = _from_file(arch, Path(path).expanduser()) if path else _from_hub(model)

@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from atlas_engine.cache import Cache, cache_key
-from atlas_engine.class_names import is_legible, tidy_name
+from atlas_engine.class_names import MAX_CLASS_NAME, is_legible, tidy_name
 from atlas_engine.clip.backbone import Backbone
-from atlas_engine.config import MAX_CLASS_NAME
 from atlas_engine.errors import ConfigError, SupportError, unknown_name
 
 __all__ = ["TEMPLATES", "check_class_names", "fill_templates", "find_templates", "text_head"]

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from atlas_engine.errors import BankError
-from atlas_engine.files import replacing
+from atlas_engine.files import atomic_write
 
 __all__ = ["export"]
 
@@ -35,7 +35,7 @@ def export(path: Path | str, *, state: Mapping[str, Tensor], theta: Mapping[str,
         name: adapted.get(name, base).detach().to("cpu", base.dtype, copy=True)
         for name, base in state.items()
     }
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         save_file(
             {name: weights.contiguous() for name, weights in whole.items()}, part, metadata={"format": "pt"}
         )

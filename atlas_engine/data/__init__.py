@@ -1,6 +1,19 @@
-"""Pictures and labelled sets of pictures, from wherever they come. Knows nothing of models or task vectors.
+"""Images, and labelled sets of images, from files, folders, zips and memory.
 
-The names here are light: none of them imports torch, since the helper process that decodes imports them too.
+The modules:
+
+    image          an image in memory, and the limits it has to keep
+    formats        what kind of file some bytes are
+    decode         bytes, PIL images and arrays to an `Image`; the only module that imports PIL
+    sandbox        the helper process that decodes; `sandbox_worker` is its program
+    folders        folders and zips (`listing`, `zips`) to lists of labelled files
+    support        labelled images to adapt to
+    preprocess     images to pixels of the model's size
+    augment        random views of pixels (`filters` has its kernels)
+    split          labelled images into train, val and test
+
+The names exported here do not import torch, because the helper process imports them too. Nothing in this
+package knows of models or task vectors.
 """
 
 from __future__ import annotations

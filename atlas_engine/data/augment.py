@@ -1,6 +1,6 @@
-"""Random views of small squares in memory, a whole batch at once. Knows nothing of models.
+"""Random views of pixels in memory, a whole batch at once.
 
-views = Augment(flip=False)(pixels, generator)        # uint8 (B 3 S S) to floats in 0 … 1
+views = Augment(flip=False)(pixels, generator)        # uint8 (B 3 S S) -> floats (B 3 S S) in 0 … 1
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from atlas_engine.data.filters import filtered, gaussian
 
 __all__ = ["STRONG", "WEAK", "Augment"]
 
-STRETCH = 0.4  # spread of the logarithm of width / height
+STRETCH = 0.4  # range of the logarithm of width / height
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Crop, mirror and colours, drawn anew for each image of a batch; then grey, blur and a hole if asked."""
+    """Random crops, mirroring and colour jitter, drawn for each image; then grey, blur and a hole, if set."""
 
-    smallest: float = 0.5  # side of the smallest crop, as a share
+    smallest: float = 0.5  # side of the smallest crop, as a share of the image's
     flip: bool = True  # off where left and right differ: digits, signs, letters
-    jitter: float = 0.25  # most that brightness, contrast and saturation change
-    grey: float = 0.0  # share of the images that lose their colours
-    blur: float = 0.0  # widest blur, as a share of the side; half of the images have none
-    hole: float = 0.0  # side of the largest square cut out, as a share
+    jitter: float = 0.25  # largest change of brightness, contrast and saturation
+    grey: float = 0.0  # share of the images that become grey
+    blur: float = 0.0  # σ of the widest blur, as a share of the side; half of the images stay sharp
+    hole: float = 0.0  # side of the largest square cut out, as a share of the image's
 
     def __call__(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        """uint8 (B 3 S S) to a view of each in 0 … 1. The generator is on the CPU, and alone decides."""
+        """uint8 (B 3 S S) -> a view of each, floats in 0 … 1. All random draws are the (CPU) generator's."""
         draws = torch.rand(8, len(pixels), generator=generator).to(pixels.device)
         crops = F.grid_sample(
             pixels.float() / 255,
@@ -38,12 +38,12 @@ class Augment:
             padding_mode="reflection",
             align_corners=False,
         )
-        views = _recoloured(crops, 1 + (2 * draws[5:] - 1) * self.jitter)
-        return self._spoiled(views, generator) if self.grey or self.blur or self.hole else views
+        views = _scale_colours(crops, 1 + (2 * draws[5:] - 1) * self.jitter)
+        return self._degrade(views, generator) if self.grey or self.blur or self.hole else views
 
     def _grid(self, draws: Tensor, shape: torch.Size) -> Tensor:
-        """One sampling grid an image: size, shape, mirror and place of the crop at once."""
-        side = self.smallest + (1 - self.smallest) * draws[0].sqrt()  # large crops are the likelier ones
+        """(5 B) -> (B S S 2): the sampling grid of each image's crop, by size, shape, mirror and place."""
+        side = self.smallest + (1 - self.smallest) * draws[0].sqrt()  # large crops are likelier
         stretch = torch.exp((draws[1] - 0.5) * STRETCH * (1 - self.smallest) * 2)
         mirror = 1 - 2 * (draws[2] < 0.5).float() * self.flip
         wide, high = (side * stretch).clamp(max=1), (side / stretch).clamp(max=1)
@@ -52,37 +52,40 @@ class Augment:
         affine[:, 0, 2], affine[:, 1, 2] = (2 * draws[3] - 1) * (1 - wide), (2 * draws[4] - 1) * (1 - high)
         return F.affine_grid(affine, list(shape), align_corners=False)
 
-    def _spoiled(self, views: Tensor, generator: torch.Generator) -> Tensor:
-        """Colours, sharpness and a part of the picture taken away, each by its own draws."""
+    def _degrade(self, views: Tensor, generator: torch.Generator) -> Tensor:
+        """(B 3 S S) -> (B 3 S S): without colours, without sharpness, or with a hole."""
         draws = torch.rand(5, len(views), generator=generator).to(views.device)
-        no_colour = (draws[0] < self.grey).view(-1, 1, 1, 1)
-        views = torch.where(no_colour, views.mean(dim=1, keepdim=True), views)
+        # grey
+        is_grey = (draws[0] < self.grey).view(-1, 1, 1, 1)
+        views = torch.where(is_grey, views.mean(dim=1, keepdim=True), views)
+        # blur
         if self.blur:
             widest = self.blur * views.shape[-1]
             views = filtered(views, gaussian(widest * (2 * draws[1] - 1).clamp(min=0), widest=widest))
-        middle = views.mean(dim=(1, 2, 3), keepdim=True)
-        return torch.where(_holes(draws[2:], self.hole, views.shape), middle, views)
+        # hole, in the mean colour
+        mean = views.mean(dim=(1, 2, 3), keepdim=True)
+        return torch.where(_holes(draws[2:], self.hole, views.shape), mean, views)
 
 
 WEAK = Augment(smallest=0.8, jitter=0.0)
-"""The picture as good as it is: what a model's own answer is taken from."""
+"""Nearly the image itself: the view that a pseudo-label is computed on."""
 
 STRONG = Augment(smallest=0.35, jitter=0.4, grey=0.2, blur=0.015, hole=0.4)
-"""A hard view, in which a person still knows what it is: what is taught that answer."""
+"""A hard view that a person would still recognise: the view that learns the pseudo-label."""
 
 
-def _recoloured(images: Tensor, factors: Tensor) -> Tensor:
-    """Brightness, contrast and saturation times the three rows of `factors` (3 B)."""
+def _scale_colours(images: Tensor, factors: Tensor) -> Tensor:
+    """(B 3 S S), with brightness, contrast and saturation times the three rows of `factors` (3 B)."""
     bright, contrast, colour = factors.view(3, -1, 1, 1, 1)
     grey = images.mean(dim=1, keepdim=True)
     images = grey + (images - grey) * colour
-    middle = images.mean(dim=(1, 2, 3), keepdim=True)
-    recoloured: Tensor = (images - middle) * contrast + middle * bright
-    return recoloured.clamp(0, 1)
+    mean = images.mean(dim=(1, 2, 3), keepdim=True)
+    scaled: Tensor = (images - mean) * contrast + mean * bright
+    return scaled.clamp(0, 1)
 
 
 def _holes(draws: Tensor, largest: float, shape: torch.Size) -> Tensor:
-    """(B 1 H W): true inside a square of each image, with sides up to `largest`; it may overhang."""
+    """(B 1 H W): true in one square per image, with sides up to `largest`; it may reach over the border."""
     half = (draws[0] * largest / 2).view(-1, 1, 1, 1)
     y = torch.linspace(0, 1, shape[2], device=draws.device).view(1, 1, -1, 1) - draws[1].view(-1, 1, 1, 1)
     x = torch.linspace(0, 1, shape[3], device=draws.device).view(1, 1, 1, -1) - draws[2].view(-1, 1, 1, 1)

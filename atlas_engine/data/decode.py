@@ -1,11 +1,11 @@
-"""Pictures from files, bytes, PIL images and arrays, guarded. The only door to PIL. Knows nothing of models.
+"""Images from files, bytes, PIL images and arrays. The engine imports PIL in this module only.
 
-    picture = read_image("otter.jpg")                       # decoded in a helper process
-    picture = read_image(array, name="frame 7")             # (H W), (H W 1), (H W 3) or (H W 4)
-    pictures, errors = read_images(paths, on_error="skip")
+    image = read_image("otter.jpg")                       # decoded in a helper process
+    image = read_image(array, name="frame 7")             # (H W), (H W 1), (H W 3) or (H W 4)
+    images, errors = read_images(paths, on_error="skip")
 
-Only JPEG, PNG and WEBP are taken, told by their first bytes. Bytes and pixels are counted before anything
-is decoded. Every refusal is an ImageError that begins with the file's name and says what to do.
+Only JPEG, PNG and WEBP files are accepted, recognised by their first bytes. Bytes and pixels are counted
+before anything is decoded. A refusal is an ImageError that begins with the file's name and says what to do.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as PILImage
 
-from atlas_engine.data.formats import advice_for, printable, seems_to_be, taken_format
+from atlas_engine.data.formats import accepted_format, advice_for, describe_kind, printable_name
 from atlas_engine.data.image import DEFAULT_LIMITS, Image, ImageLimits, Pixels
 from atlas_engine.data.sandbox import shared_decoder
 from atlas_engine.errors import ConfigError, ImageError
 
 __all__ = [
-    "ImageLimits",
     "ImageSource",
     "decode",
     "png_bytes",
@@ -51,26 +50,26 @@ def read_image(
     limits: ImageLimits = DEFAULT_LIMITS,
     isolated: bool = True,
 ) -> Image:
-    """A Picture from a path, a file's bytes, a PIL image, an array, or a Picture (given back as it is).
+    """An Image from a path, a file's bytes, a PIL image or an array; an Image is returned as it is.
 
-    `isolated` decodes files in a helper process that may crash without harm; the pixels are the same
-    either way. PIL images and arrays are decoded already, and stay in this process.
+    `isolated` decodes files in a helper process, which may crash without harm; the pixels are the same
+    either way. PIL images and arrays are converted in this process.
     """
     if isinstance(source, Image):
         return source
     if isinstance(source, (str, os.PathLike)):
         name = name or _path_name(source)
-        data = _file_bytes(source, name=printable(name), limits=limits)
+        data = _read_file(source, name=printable_name(name), limits=limits)
     elif isinstance(source, (bytes, bytearray, memoryview)):
         name = name or "image"
-        data = _counted(bytes(source), name=printable(name), limits=limits)
+        data = _check_nbytes(bytes(source), name=printable_name(name), limits=limits)
     else:
         name = name or "image"
-        return Image(name, _pixels_from_memory(source, name=printable(name), limits=limits))
+        return Image(name, _pixels_from_memory(source, name=printable_name(name), limits=limits))
     if isolated:
-        return Image(name, shared_decoder().decode(data, name=printable(name), limits=limits))
+        return Image(name, shared_decoder().decode(data, name=printable_name(name), limits=limits))
     with _IN_PROCESS:
-        return Image(name, decode(data, name=printable(name), limits=limits))
+        return Image(name, decode(data, name=printable_name(name), limits=limits))
 
 
 def read_images(
@@ -80,16 +79,17 @@ def read_images(
     isolated: bool = True,
     on_error: Literal["raise", "skip"] = "raise",
 ) -> tuple[list[Image], list[ImageError]]:
-    """The pictures that could be read, in order, and the errors of the others.
+    """The images that could be read, in order, and the errors of the others.
 
-    With `on_error="raise"` the first error is raised instead. What has no file name is `image 1`, `image 2` …
+    With `on_error="raise"` the first error is raised instead. Sources without a file name are called
+    `image 1`, `image 2` and so on, by their place.
     """
     named = (
         (None, None if isinstance(source, (str, os.PathLike)) else f"image {number}", source)
         for number, source in enumerate(sources, start=1)
     )
     read, errors = read_each(named, limits=limits, isolated=isolated, on_error=on_error)
-    return [picture for _, picture in read], errors
+    return [image for _, image in read], errors
 
 
 def read_each(
@@ -99,7 +99,7 @@ def read_each(
     isolated: bool,
     on_error: Literal["raise", "skip"],
 ) -> tuple[list[tuple[Key, Image]], list[ImageError]]:
-    """The loop behind `read_images`, over (key, name, source): what could be read, beside its key."""
+    """Pairs (key, image) of the (key, name, source) that could be read, and the errors of the others."""
     if on_error not in ("raise", "skip"):
         raise ConfigError(f"on_error is {on_error!r} but must be 'raise' or 'skip'.")
     read: list[tuple[Key, Image]] = []
@@ -115,52 +115,52 @@ def read_each(
 
 
 def decode(data: bytes, *, name: str, limits: ImageLimits) -> Pixels:
-    """The pixels (H W 3) of a file's bytes. Runs in the helper process, or here: the answer is the same."""
-    kind = taken_format(data)
-    if kind is None:
-        seen = seems_to_be(data)
+    """The pixels (H W 3) of a file's bytes: upright, 8-bit, on white. Runs in the helper process, or here."""
+    accepted = accepted_format(data)
+    if accepted is None:
+        kind = describe_kind(data)
         raise ImageError(
-            f"{name}: seems to be {seen}, but only JPEG, PNG and WEBP are taken. {advice_for(seen)}"
+            f"{name}: seems to be {kind}, but only JPEG, PNG and WEBP are taken. {advice_for(kind)}"
         )
     try:
-        with _strict_warnings(), PILImage.open(io.BytesIO(data), formats=(kind,)) as image:
+        with _strict_warnings(), PILImage.open(io.BytesIO(data), formats=(accepted,)) as image:
             _check_size(image.size, name=name, limits=limits)
             image.draft(None, (limits.keep_side, limits.keep_side))  # JPEG only: decodes at 1/2, 1/4 or 1/8
             image.load()
-            if kind == "PNG":
-                _mend_png(image, data)
-            return _finished(image, name=name, limits=limits)
+            if accepted == "PNG":
+                _correct_png(image, data)
+            return _to_pixels(image, name=name, limits=limits)
     except ImageError:
         raise
     except (PILImage.DecompressionBombWarning, PILImage.DecompressionBombError):
         raise ImageError(
-            f"{name}: has more pixels than the {_mega(limits)} taken. Save it smaller."
+            f"{name}: has more pixels than the {_megapixels(limits)} taken. Save it smaller."
         ) from None
     except MemoryError:
-        raise ImageError(f"{name}: needs more memory than a picture may use. Save it smaller.") from None
-    # Bytes from a stranger are a border of their own: PIL's parsers raise nearly every exception there is.
+        raise ImageError(f"{name}: needs more memory than an image may use. Save it smaller.") from None
+    # PIL's parsers raise nearly every kind of exception when a stranger's bytes are odd.
     except Exception as error:
         raise ImageError(
-            f"{name}: {_damage(error)} Get the file again, or save it anew as JPEG or PNG."
+            f"{name}: {_describe_damage(error)} Get the file again, or save it anew as JPEG or PNG."
         ) from None
 
 
-def png_bytes(picture: Image) -> bytes:
-    """The picture as a PNG file, which loses nothing: `read_image` of it gives an equal picture."""
+def png_bytes(image: Image) -> bytes:
+    """The image as a PNG file, without loss: `read_image` of it gives an equal image."""
     file = io.BytesIO()
-    PILImage.fromarray(picture.pixels).save(file, "PNG")
+    PILImage.fromarray(image.pixels).save(file, "PNG")
     return file.getvalue()
 
 
 def through_jpeg(pixels: Pixels, *, quality: int) -> Pixels:
-    """The pixels (H W 3) as a JPEG file of that quality, 1 to 95, gives them back."""
+    """The pixels (H W 3) after saving them as a JPEG of that quality, 1 to 95, and reading it again."""
     file = io.BytesIO()
     PILImage.fromarray(pixels).save(file, "JPEG", quality=quality)
     with PILImage.open(file, formats=("JPEG",)) as image:
         return np.array(image)
 
 
-_IN_PROCESS = threading.Lock()  # filters of warnings belong to the whole process, so one at a time
+_IN_PROCESS = threading.Lock()  # warning filters belong to the whole process: decode one image at a time
 
 _ORIENTATION_TAG = 0x0112
 _UPRIGHT = {
@@ -174,35 +174,35 @@ _UPRIGHT = {
 }
 
 
-# ---- from a path or bytes to counted bytes
+# ---- from a path to bytes within the limits
 
 
 def _path_name(source: str | os.PathLike[str]) -> str:
     text = os.fspath(source)
-    return text if _is_address(text) else Path(text).name or text or "image"
+    return text if _is_web_address(text) else Path(text).name or text or "image"
 
 
-def _is_address(text: str) -> bool:
+def _is_web_address(text: str) -> bool:
     return text.lower().startswith(("http://", "https://", "http:/", "https:/", "ftp://", "data:"))
 
 
-def _file_bytes(source: str | os.PathLike[str], *, name: str, limits: ImageLimits) -> bytes:
+def _read_file(source: str | os.PathLike[str], *, name: str, limits: ImageLimits) -> bytes:
     text = os.fspath(source)
-    if _is_address(text):
+    if _is_web_address(text):
         raise ImageError(
-            f"{name}: is a web address, and pictures are never fetched from the web. "
-            "Save the picture to disk and give its path."
+            f"{name}: is a web address, and images are never fetched from the web. "
+            "Save the image to disk and give its path."
         )
     try:
         status = Path(text).stat()
         if stat.S_ISDIR(status.st_mode):
-            raise ImageError(f"{name}: is a folder, not a picture. Give a file, or use read_folder.")
+            raise ImageError(f"{name}: is a folder, not an image. Give a file, or use read_folder.")
         if not stat.S_ISREG(status.st_mode):
-            raise ImageError(f"{name}: is a device or a pipe, not a file. Give a picture file.")
+            raise ImageError(f"{name}: is a device or a pipe, not a file. Give an image file.")
         if status.st_size > limits.max_bytes:
             raise ImageError(_too_many_bytes(status.st_size, name=name, limits=limits))
         with Path(text).open("rb") as file:
-            return _counted(file.read(limits.max_bytes + 1), name=name, limits=limits)
+            return _check_nbytes(file.read(limits.max_bytes + 1), name=name, limits=limits)
     except FileNotFoundError:
         raise ImageError(f"{name}: there is no such file. Check the path.") from None
     except PermissionError:
@@ -212,7 +212,7 @@ def _file_bytes(source: str | os.PathLike[str], *, name: str, limits: ImageLimit
         raise ImageError(f"{name}: cannot be read ({why}). Check the path.") from None
 
 
-def _counted(data: bytes, *, name: str, limits: ImageLimits) -> bytes:
+def _check_nbytes(data: bytes, *, name: str, limits: ImageLimits) -> bytes:
     if not data:
         raise ImageError(f"{name}: is empty (0 bytes). Get the file again.")
     if len(data) > limits.max_bytes:
@@ -221,8 +221,8 @@ def _counted(data: bytes, *, name: str, limits: ImageLimits) -> bytes:
 
 
 def _too_many_bytes(nbytes: int, *, name: str, limits: ImageLimits) -> str:
-    most = limits.max_bytes / (1 << 20)
-    return f"{name}: has {nbytes / (1 << 20):.3g} MiB, but at most {most:.3g} MiB are taken. Save it smaller."
+    mib, most_mib = nbytes / (1 << 20), limits.max_bytes / (1 << 20)
+    return f"{name}: has {mib:.3g} MiB, but at most {most_mib:.3g} MiB are taken. Save it smaller."
 
 
 # ---- from PIL images and arrays
@@ -230,34 +230,31 @@ def _too_many_bytes(nbytes: int, *, name: str, limits: ImageLimits) -> str:
 
 def _pixels_from_memory(source: object, *, name: str, limits: ImageLimits) -> Pixels:
     if isinstance(source, np.ndarray):
-        image = _image_of_array(source, name=name, limits=limits)
+        image = _array_to_pil(source, name=name, limits=limits)
     elif isinstance(source, PILImage.Image):
         image = source
     else:
         raise ImageError(
-            f"{name}: is a {type(source).__name__}, which is no picture. "
+            f"{name}: is a {type(source).__name__}, which is no image. "
             "Give a path, bytes, a PIL image or a numpy array."
         )
     _check_size(image.size, name=name, limits=limits)
     try:
         with _IN_PROCESS, _strict_warnings():
             image.load()
-            return _finished(image, name=name, limits=limits)
+            return _to_pixels(image, name=name, limits=limits)
     except (OSError, SyntaxError, ValueError) as error:
-        raise ImageError(f"{name}: {_damage(error)} Open and save it anew as JPEG or PNG.") from None
+        raise ImageError(f"{name}: {_describe_damage(error)} Open and save it anew as JPEG or PNG.") from None
 
 
-def _image_of_array(array: NDArray[Any], *, name: str, limits: ImageLimits) -> PILImage.Image:
+def _array_to_pil(array: NDArray[Any], *, name: str, limits: ImageLimits) -> PILImage.Image:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim != 2 and (array.ndim != 3 or array.shape[2] not in (3, 4)):
-        turn = (
-            " Channels come last: use array.transpose(1, 2, 0)."
-            if array.shape[:1] in ((1,), (3,), (4,))
-            else ""
-        )
+        channels_first = array.shape[:1] in ((1,), (3,), (4,))
+        hint = " Channels come last: use array.transpose(1, 2, 0)." if channels_first else ""
         raise ImageError(
-            f"{name}: has shape {array.shape}, but (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) is needed.{turn}"
+            f"{name}: has shape {array.shape}, but (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) is needed.{hint}"
         )
     _check_size((array.shape[1], array.shape[0]), name=name, limits=limits)
     return PILImage.fromarray(np.ascontiguousarray(_as_uint8(array, name=name)))
@@ -285,9 +282,9 @@ def _as_uint8(array: NDArray[Any], *, name: str) -> NDArray[np.uint8]:
 # ---- from a loaded PIL image to upright RGB pixels of the size we keep
 
 
-def _finished(image: PILImage.Image, *, name: str, limits: ImageLimits) -> Pixels:
+def _to_pixels(image: PILImage.Image, *, name: str, limits: ImageLimits) -> Pixels:
     turn = _UPRIGHT.get(_orientation(image))
-    small = _shrunk(_as_8_bit(image, name=name), keep_side=limits.keep_side)
+    small = _shrink(_as_8_bit(image, name=name), keep_side=limits.keep_side)
     rgb = _on_white(small)
     return np.asarray(rgb if turn is None else rgb.transpose(turn))
 
@@ -296,15 +293,15 @@ def _check_size(size: tuple[int, int], *, name: str, limits: ImageLimits) -> Non
     width, height = size
     shape = f"{name}: is {width} × {height} pixels"
     if min(size) < limits.min_side:
-        raise ImageError(f"{shape}, but each side needs at least {limits.min_side}. Use a larger picture.")
+        raise ImageError(f"{shape}, but each side needs at least {limits.min_side}. Use a larger image.")
     if width * height > limits.max_pixels:
-        raise ImageError(f"{shape}, more than the {_mega(limits)} taken. Save it smaller.")
+        raise ImageError(f"{shape}, more than the {_megapixels(limits)} taken. Save it smaller.")
     if max(size) > limits.max_aspect * min(size):
         raise ImageError(f"{shape}, more than {limits.max_aspect:g} times as long as wide. Crop it.")
 
 
-def _mend_png(image: PILImage.Image, data: bytes) -> None:
-    """What PIL leaves undone: miss the end of the file, and bring the transparent colour to 8 bits."""
+def _correct_png(image: PILImage.Image, data: bytes) -> None:
+    """What PIL does not do: refuse a file without an end, and scale the transparent colour to 8 bits."""
     if b"IEND" not in data:
         raise EOFError("truncated behind the last pixel")
     depth, colour = data[24], image.info.get("transparency")
@@ -315,7 +312,7 @@ def _mend_png(image: PILImage.Image, data: bytes) -> None:
 
 
 def _as_8_bit(image: PILImage.Image, *, name: str) -> PILImage.Image:
-    """Modes of more than 8 bits scaled to 8, by the high byte as PIL does for 16-bit colour; not clipped."""
+    """Modes of more than 8 bits scaled to 8 (the high byte, as PIL does for 16-bit colour), not clipped."""
     if image.mode not in ("I", "F") and not image.mode.startswith("I;16"):
         return image
     values: NDArray[Any] = np.asarray(image)
@@ -323,17 +320,15 @@ def _as_8_bit(image: PILImage.Image, *, name: str) -> PILImage.Image:
         raise ImageError(
             f"{name}: has values from {values.min()} to {values.max()}, but 0 to 65535 is needed."
         )
-    deep = values if image.mode == "F" else values.astype(np.uint16)
-    grey = _as_uint8(deep, name=name)
+    grey = _as_uint8(values if image.mode == "F" else values.astype(np.uint16), name=name)
     colour = image.info.get("transparency")
     if isinstance(colour, int):
-        return PILImage.fromarray(
-            np.stack([grey, np.where(values == colour, 0, 255).astype(np.uint8)], axis=-1)
-        )
+        alpha = np.where(values == colour, 0, 255).astype(np.uint8)
+        return PILImage.fromarray(np.stack([grey, alpha], axis=-1))
     return PILImage.fromarray(grey)
 
 
-def _shrunk(image: PILImage.Image, *, keep_side: int) -> PILImage.Image:
+def _shrink(image: PILImage.Image, *, keep_side: int) -> PILImage.Image:
     if image.mode in ("P", "PA", "1") or "transparency" in image.info:
         image = image.convert("RGBA" if image.has_transparency_data else "RGB")
     short = min(image.size)
@@ -351,7 +346,7 @@ def _on_white(image: PILImage.Image) -> PILImage.Image:
 
 
 def _orientation(image: PILImage.Image) -> int:
-    # A picture whose EXIF block is broken is still a picture: it is taken as it lies.
+    # An image with a broken EXIF block is still an image: it is taken as it lies.
     try:
         return int(image.getexif().get(_ORIENTATION_TAG, 1))
     except Exception:
@@ -360,17 +355,17 @@ def _orientation(image: PILImage.Image) -> int:
 
 @contextlib.contextmanager
 def _strict_warnings() -> Iterator[None]:
-    """PIL's warning of a decompression bomb is an error; its murmur about odd metadata is nothing."""
+    """Make PIL's warning of a decompression bomb an error, and ignore its warnings about odd metadata."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", PILImage.DecompressionBombWarning)
         yield
 
 
-def _damage(error: Exception) -> str:
+def _describe_damage(error: Exception) -> str:
     cut = "truncated" in str(error).lower() or isinstance(error, EOFError)
     return "is cut short (truncated)." if cut else "is damaged and cannot be decoded."
 
 
-def _mega(limits: ImageLimits) -> str:
+def _megapixels(limits: ImageLimits) -> str:
     return f"{limits.max_pixels / 1e6:g} million pixels"

@@ -1,4 +1,4 @@
-"""A picture as the engine holds it, and the limits it had to pass. Knows nothing of files or decoders."""
+"""An image in memory, and the limits that an image from a stranger has to keep."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Pixels = NDArray[np.uint8]  # (H W 3)
 
 @dataclass(frozen=True, repr=False)
 class Image:
-    """Red, green and blue pixels that nobody can write to, with a name and a fingerprint.
+    """Read-only RGB pixels (H W 3) with a name and a fingerprint.
 
-    Two pictures are equal when their pixels are, whatever their names: `digest` is the SHA-256 of shape and
+    Two images are equal if their pixels are, whatever their names: `digest` is the SHA-256 of shape and
     pixels, and serves as a cache key.
     """
 
@@ -61,20 +61,20 @@ class Image:
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        # As bytes, since an array forgets in a pickle that it may not be written to.
+        # As bytes, because an unpickled array would be writeable.
         return _rebuild, (self.name, self.pixels.shape, self.pixels.tobytes())
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageLimits(Settings):
-    """What a picture from a stranger may cost. Checked when built."""
+    """What an image from a stranger may cost. Checked when built."""
 
     max_bytes: int = setting(20 << 20, help="largest file, in bytes", low=1)
     max_pixels: int = setting(40_000_000, help="most pixels, counted before decoding", low=1)
     min_side: int = setting(8, help="shortest side, in pixels", low=1)
     max_aspect: float = setting(30.0, help="long side over short side, at most", low=1)
-    keep_side: int = setting(448, help="larger pictures are shrunk to this short side, in pixels", low=8)
-    seconds: float = setting(20.0, help="time allowed for one picture", low=0.05, high=600)
+    keep_side: int = setting(448, help="larger images are shrunk to this short side, in pixels", low=8)
+    seconds: float = setting(20.0, help="time allowed for one image", low=0.05, high=600)
 
 
 DEFAULT_LIMITS = ImageLimits()

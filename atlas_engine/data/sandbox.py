@@ -1,12 +1,12 @@
-"""The helper process that decodes strangers' pictures, seen from the parent. Knows nothing of file formats.
+"""The helper process that decodes strangers' images, seen from the parent.
 
-A decoder is written in C and fed by strangers: where it crashes, hangs or wants all the memory, only the
-helper dies. The parent kills it, says which picture did it, and starts another for the next one.
+Image decoders are written in C and fed by strangers: if one crashes, hangs or takes all the memory, only the
+helper dies. The parent ends it, names the image in an ImageError, and starts another helper for the next one.
 
     with Decoder() as decoder:
         pixels = decoder.decode(data, name="cat.jpg", limits=ImageLimits())
 
-Both directions speak in frames, never in pickles:
+Both directions send frames, never pickles:
 
     4 bytes  length of the header ┐ big-endian
     8 bytes  length of the body   ┘
@@ -48,12 +48,12 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from atlas_engine.data.sandbox_worker import main; main(int(sys.argv[2]))"
 )
-_GONE_OR_MAD = (OSError, EOFError, ValueError, RecursionError)  # how talking to a lost helper fails
+_LOST_HELPER = (OSError, EOFError, ValueError, RecursionError)  # raised if it is gone, or sends nonsense
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR", "LANG")
 
 
 class Decoder:
-    """One helper process, started at the first picture again after each crash. Threads may share it."""
+    """One helper process, started at the first image, and again after a crash. Threads may share it."""
 
     def __init__(self, *, address_space: int = 2 << 30) -> None:
         self._address_space = address_space
@@ -75,18 +75,18 @@ class Decoder:
         with self._lock:
             process = self._running()
             try:
-                with _deadline(process, limits.seconds) as late:
+                with _deadline(process, limits.seconds) as timed_out:
                     send(_pipe(process.stdin), header, data)
                     reply = receive(_pipe(process.stdout), max_body_bytes=3 * limits.max_pixels)
-            except _GONE_OR_MAD:
-                raise ImageError(f"{name}: {self._post_mortem(late, limits)}") from None
+            except _LOST_HELPER:
+                raise ImageError(f"{name}: {self._end_lost_helper(timed_out, limits)}") from None
             except BaseException:
-                self._stop()  # a reply is still to come, and nobody would read it
+                self._stop()  # its reply to this image must not answer the next one
                 raise
-        return _pixels_of(reply, name=name)
+        return _reply_pixels(reply, name=name)
 
     def close(self) -> None:
-        """End the helper. The next picture would start another."""
+        """End the helper. The next image would start another."""
         with self._lock:
             self._stop()
 
@@ -114,29 +114,30 @@ class Decoder:
             process.wait()
             _close_pipes(process)
 
-    def _post_mortem(self, late: threading.Event, limits: ImageLimits) -> str:
+    def _end_lost_helper(self, timed_out: threading.Event, limits: ImageLimits) -> str:
+        """Stop the helper, and return what happened in words."""
         process = self._process
-        if late.is_set() or process is None:
+        if timed_out.is_set() or process is None:
             self._stop()
             return f"took longer than {limits.seconds:g} s to decode and was stopped. {ADVICE}"
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=1.0)
-        how = _ending(process.poll())
+        how = _describe_end(process.poll())
         self._stop()
         return f"made the decoder crash ({how}), so it is not taken. The file may be damaged. {ADVICE}"
 
     def _forget_after_fork(self) -> None:
-        # The helper belongs to the parent alone, and the lock may have been held while we were forked.
+        # The helper belongs to the parent, and the lock may have been held at the moment of the fork.
         self._lock = threading.Lock()
         process, self._process = self._process, None
         if process is not None:
-            process.returncode = 0  # it is not our child: nothing to wait for, nothing to warn of
+            process.returncode = 0  # it is not our child: there is nothing to wait for, or to warn of
             _close_pipes(process)
 
 
 @functools.cache
 def shared_decoder() -> Decoder:
-    """The one helper that all callers of a process share; ended when the interpreter ends."""
+    """The helper that all callers in this process share; it ends with the interpreter."""
     decoder = Decoder()
     atexit.register(decoder.close)
     return decoder
@@ -152,7 +153,7 @@ def send(stream: IO[bytes], header: dict[str, Any], body: bytes | memoryview = b
 
 
 def receive(stream: IO[bytes], *, max_body_bytes: int) -> tuple[dict[str, Any], bytearray]:
-    """Read one frame; EOFError where the other side is gone, ValueError where it talks nonsense."""
+    """Read one frame; EOFError if the other side is gone, ValueError if it sends nonsense."""
     header_bytes, body_bytes = _LENGTHS.unpack(_read_exactly(stream, _LENGTHS.size))
     if header_bytes > _MAX_HEADER_BYTES or body_bytes > max_body_bytes:
         raise ValueError(f"a frame of {header_bytes} + {body_bytes} bytes is too large")
@@ -187,43 +188,46 @@ def _start(address_space: int) -> subprocess.Popen[bytes]:
             env=variables | threads,
         )
     except OSError as error:
-        raise AtlasError(f"the helper process that decodes pictures could not start: {error}.") from None
+        raise AtlasError(f"the helper process that decodes images could not start: {error}.") from None
     try:
         with _deadline(process, _START_SECONDS):
             receive(_pipe(process.stdout), max_body_bytes=0)
     except BaseException as error:
         process.kill()
-        last_words = _pipe(process.stderr).read().decode("utf-8", "replace").strip()
+        stderr = _pipe(process.stderr).read().decode("utf-8", "replace").strip()
         process.wait()
         _close_pipes(process)
-        if not isinstance(error, _GONE_OR_MAD):
+        if not isinstance(error, _LOST_HELPER):
             raise
-        why = last_words.splitlines()[-1] if last_words else f"no answer ({_ending(process.returncode)})"
-        raise AtlasError(f"the helper process that decodes pictures could not start: {why}.") from None
+        why = stderr.splitlines()[-1] if stderr else f"no answer ({_describe_end(process.returncode)})"
+        raise AtlasError(f"the helper process that decodes images could not start: {why}.") from None
     return process
 
 
 @contextlib.contextmanager
 def _deadline(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
-    """Kill the process after so many seconds: a blocked read or write of its pipes then ends by itself."""
-    late = threading.Event()
+    """Kill the process after so many seconds, which ends a blocked read or write of its pipes.
+
+    The event is set if that happened.
+    """
+    timed_out = threading.Event()
 
     def kill() -> None:
-        late.set()
+        timed_out.set()
         process.kill()
 
     timer = threading.Timer(seconds, kill)
     timer.daemon = True
     timer.start()
     try:
-        yield late
+        yield timed_out
     finally:
         timer.cancel()
         timer.join()
 
 
-def _pixels_of(reply: tuple[dict[str, Any], bytearray], *, name: str) -> Pixels:
-    """The pixels of a reply, which is checked: a helper that was taken over may say anything."""
+def _reply_pixels(reply: tuple[dict[str, Any], bytearray], *, name: str) -> Pixels:
+    """The pixels (H W 3) of a reply, checked: a helper that a stranger took over may send anything."""
     header, body = reply
     if isinstance(error := header.get("error"), str):
         raise ImageError(error)
@@ -239,7 +243,7 @@ def _pixels_of(reply: tuple[dict[str, Any], bytearray], *, name: str) -> Pixels:
     return pixels
 
 
-def _ending(returncode: int | None) -> str:
+def _describe_end(returncode: int | None) -> str:
     if returncode is None:
         return "it talked nonsense"
     if returncode >= 0:

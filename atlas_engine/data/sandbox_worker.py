@@ -1,7 +1,7 @@
-"""The program of the helper process: bytes in, pixels out, until the pipe closes. Knows nothing of files.
+"""The program of the helper process: bytes in, pixels out, until the pipe closes.
 
-`data.decoder` starts it and describes the frames. It imports numpy and PIL only, and gives itself limits
-before it looks at the first picture.
+`data.sandbox` starts it and describes the frames. It does not import torch, and limits its own memory before
+it decodes the first image.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from atlas_engine.errors import ImageError
 
 __all__ = ["main"]
 
-_ANY_SIZE = 1 << 40  # the parent has counted the bytes already
+_MAX_BODY_BYTES = 1 << 40  # no limit: the parent has counted the bytes already
 
 
 def main(address_space: int) -> None:
     """Serve requests from stdin on stdout; return when stdin ends, as it does when the parent dies."""
     requests, replies = _take_over_pipes()
-    _limit(address_space)
+    _limit_resources(address_space)
     send(replies, {"ready": True})
     _silence_stderr()
     while True:
         try:
-            header, data = receive(requests, max_body_bytes=_ANY_SIZE)
+            header, data = receive(requests, max_body_bytes=_MAX_BODY_BYTES)
         except EOFError:
             return
         limits = ImageLimits.from_dict(header["limits"])
-        _alarm(limits.seconds)
+        _set_alarm(limits.seconds)
         _answer(replies, bytes(data), name=header["name"], limits=limits)
-        _alarm(0)
+        _set_alarm(0)
 
 
 def _answer(replies: IO[bytes], data: bytes, *, name: str, limits: ImageLimits) -> None:
@@ -51,7 +51,7 @@ def _answer(replies: IO[bytes], data: bytes, *, name: str, limits: ImageLimits) 
 
 
 def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """Unbuffered pipes of our own; what a library might print goes to the null device instead."""
+    """Unbuffered copies of stdin and stdout; what a library might print goes to the null device instead."""
     requests = os.fdopen(os.dup(0), "rb", buffering=0)
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     null = os.open(os.devnull, os.O_RDWR)
@@ -62,27 +62,27 @@ def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _silence_stderr() -> None:
-    # Until now it could tell why we did not start; from now on nobody reads it, and a full pipe would block.
+    # Until now it could say why we did not start. From now on nobody reads it, and a full pipe would block.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     os.close(null)
 
 
-def _limit(address_space: int) -> None:
-    """Bound our memory, write no core files, and leave Ctrl-C to the parent."""
+def _limit_resources(address_space: int) -> None:
+    """Limit our memory, write no core files, and leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "win32":
         return
     import resource
 
-    # Some systems know the name but refuse the value (macOS); the time limit then has to do.
+    # Some systems (macOS) refuse the value; the time limit then has to do.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
 
 
-def _alarm(seconds: float) -> None:
-    """Die when a picture takes much too long: the parent kills us earlier, unless it is dead itself."""
+def _set_alarm(seconds: float) -> None:
+    """End this process if an image takes much too long: the parent kills it earlier, unless it is dead."""
     if sys.platform != "win32":
         signal.alarm(2 * math.ceil(seconds))

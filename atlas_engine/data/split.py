@@ -1,9 +1,9 @@
-"""Labelled pictures cut into those to learn from, to choose by and to measure on. Knows nothing of files.
+"""Labelled images split into train, val and test, without near-duplicates in two parts.
 
-Pictures of one thing never straddle the cut: frames of one track stay together, and so do pictures of one
-class that look alike (a burst, a turntable, a file saved twice).
+Images of one object stay in one part: frames of one track, and images of one class that look alike (a burst,
+a turntable, a file saved twice).
 
-    groups = lookalikes(squares, labels, tracks=tracks, alike=12.0)
+    groups = near_duplicate_groups(pixels, labels, tracks=tracks, alike=12.0)
     split = split_groups(labels, groups, val_share=0.1, test_share=0.2, seed=0)
     split.train, split.val, split.test                                        # positions, each in order
 """
@@ -22,12 +22,12 @@ from atlas_engine.runtime import generator
 
 __all__ = ["Split", "near_duplicate_groups", "require_two_groups", "split_groups"]
 
-THUMBNAIL = 16  # pixels a side: what is alike at this size is alike
+THUMBNAIL = 16  # pixels per side: images that are alike at this size count as alike
 
 
 @dataclass(frozen=True)
 class Split:
-    """Positions of pictures, no position twice; `val` is empty where no class has a third group to give."""
+    """Positions of images, none in two parts. `val` is empty if no class has three groups."""
 
     train: tuple[int, ...]
     val: tuple[int, ...]
@@ -35,24 +35,26 @@ class Split:
 
 
 def near_duplicate_groups(
-    squares: Tensor, labels: Sequence[int], *, tracks: Sequence[str | None], alike: float
+    pixels: Tensor, labels: Sequence[int], *, tracks: Sequence[str | None], alike: float
 ) -> list[int]:
-    """A group for each picture of `squares` (N 3 S S, uint8); pictures with one group show one thing.
+    """The group number of each image of `pixels` (N 3 S S, uint8); images of one group show one object.
 
-    Two pictures of a class belong together when they share a track, or when their thumbnails differ by at
-    most `alike` (root mean square, of 255), and so does whoever belongs to either of them.
+    Two images of a class are in one group if they share a track, or if their thumbnails differ by at most
+    `alike` (root mean square, of 255). This is transitive: a group is a connected component.
     """
-    parent = list(range(len(labels)))
+    parent = list(range(len(labels)))  # union-find
+    # join the images of one track
     first_of: dict[tuple[int, str], int] = {}
     for index, (label, track) in enumerate(zip(labels, tracks, strict=True)):
         if track is not None:
-            _unite(parent, first_of.setdefault((label, track), index), index)
+            _join(parent, first_of.setdefault((label, track), index), index)
+    # join the images of one class that look alike
     for members in _by_class(labels):
-        thumbnails = _thumbnails(squares[members])  # (n 3·16·16)
-        nearness = torch.cdist(thumbnails, thumbnails, compute_mode="donot_use_mm_for_euclid_dist")
-        close = (nearness <= alike * thumbnails.shape[1] ** 0.5).triu(diagonal=1).nonzero().tolist()
+        thumbnails = _thumbnails(pixels[members])  # (n 3·16·16)
+        distances = torch.cdist(thumbnails, thumbnails, compute_mode="donot_use_mm_for_euclid_dist")
+        close = (distances <= alike * thumbnails.shape[1] ** 0.5).triu(diagonal=1).nonzero().tolist()
         for one, other in close:
-            _unite(parent, members[one], members[other])
+            _join(parent, members[one], members[other])
     return [_root(parent, index) for index in range(len(parent))]
 
 
@@ -65,35 +67,39 @@ def split_groups(
     seed: int,
     names: Sequence[str] = (),
 ) -> Split:
-    """Each class's groups dealt out by seed: at least one to train, one to test and, of three, one to val.
+    """The groups of each class in random order: the first to test, the next to val, the others to train.
 
-    Shares are of groups; a `val_share` of 0 gives none. `names` of classes are for the sentence about one
-    that cannot be split.
+    Of each class at least one group is in train, one in test and, if it has three, one in val. The shares are
+    shares of groups; a `val_share` of 0 gives no val. The class `names` are for the error of a class that
+    cannot be split.
     """
-    parts: tuple[list[int], list[int], list[int]] = ([], [], [])
+    train: list[int] = []
+    val: list[int] = []
+    test: list[int] = []
     for label, members in enumerate(_by_class(labels)):
         own = list(dict.fromkeys(groups[index] for index in members))
-        require_two_groups(names[label] if names else str(label), pictures=len(members), things=len(own))
+        require_two_groups(names[label] if names else str(label), images=len(members), groups=len(own))
         order = torch.randperm(len(own), generator=generator(seed * 1_000_003 + label)).tolist()
-        place = {own[i]: rank for rank, i in enumerate(order)}
-        test = min(max(1, round(test_share * len(own))), len(own) - 1)
-        val = min(max(1, round(val_share * len(own))), len(own) - 1 - test) if val_share else 0
+        rank_of = {own[i]: rank for rank, i in enumerate(order)}
+        n_test = min(max(1, round(test_share * len(own))), len(own) - 1)
+        n_val = min(max(1, round(val_share * len(own))), len(own) - 1 - n_test) if val_share else 0
         for index in members:
-            rank = place[groups[index]]
-            parts[2 if rank < test else 1 if rank < test + val else 0].append(index)
-    return Split(*(tuple(sorted(part)) for part in parts))
+            rank = rank_of[groups[index]]
+            part = test if rank < n_test else val if rank < n_test + n_val else train
+            part.append(index)
+    return Split(tuple(sorted(train)), tuple(sorted(val)), tuple(sorted(test)))
 
 
-def require_two_groups(name: str, *, pictures: int, things: int | None = None) -> None:
-    """Raise unless a class of so many pictures, of so many different things, can be cut in two."""
-    if pictures < 2:
+def require_two_groups(name: str, *, images: int, groups: int | None = None) -> None:
+    """Raise a SupportError unless a class with so many images, in so many groups, can be split in two."""
+    if images < 2:
         raise SupportError(
-            f"class '{name}' has {pictures} image, but at least 2 are needed: one to learn from and one to "
-            f"measure on. Add {2 - pictures} or more, or remove the class."
+            f"class '{name}' has {images} image, but at least 2 are needed: one to learn from and one to "
+            f"measure on. Add {2 - images} or more, or remove the class."
         )
-    if things == 1:
+    if groups == 1:
         raise SupportError(
-            f"all {pictures} images of class '{name}' show one thing (one track, or much alike), so none can "
+            f"all {images} images of class '{name}' show one thing (one track, or much alike), so none can "
             "be held out to measure on. Add images of another, or lower `alike`."
         )
 
@@ -105,8 +111,9 @@ def _by_class(labels: Sequence[int]) -> list[list[int]]:
     return members
 
 
-def _thumbnails(squares: Tensor) -> Tensor:
-    return F.interpolate(squares.float(), (THUMBNAIL, THUMBNAIL), mode="area").flatten(1)
+def _thumbnails(pixels: Tensor) -> Tensor:
+    """(n 3 S S) -> (n 3·16·16)."""
+    return F.interpolate(pixels.float(), (THUMBNAIL, THUMBNAIL), mode="area").flatten(1)
 
 
 def _root(parent: list[int], index: int) -> int:
@@ -116,6 +123,6 @@ def _root(parent: list[int], index: int) -> int:
     return index
 
 
-def _unite(parent: list[int], one: int, other: int) -> None:
+def _join(parent: list[int], one: int, other: int) -> None:
     low, high = sorted((_root(parent, one), _root(parent, other)))
     parent[high] = low

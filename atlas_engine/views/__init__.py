@@ -1,1 +1,1 @@
-"""Results made readable: tables and figures. Knows nothing of devices, models or the page."""
+"""Results made readable: tables and figures. Nothing here knows of devices, models or the page."""

@@ -1,10 +1,10 @@
-"""Zero-shot and adapted predictions side by side: what changed, what is confused, how sure one may be. Pure.
+"""Predictions against the truth, and zero-shot against adapted: what changed, is confused, is overconfident.
 
-    confusion_grid(truth, predictions)             # a Grid to draw: true classes × predicted ones, in images
-    changes(comparison, truth)                     # the images that the two name differently, the fixed first
-    calibration(truth, predictions).error          # how far probabilities are from the share that is right
+    confusion_grid(truth, predictions)             # a Grid to draw: images by true and predicted class
+    changes(comparison, truth)                     # the images whose prediction changed, the fixed ones first
+    calibration(truth, predictions).error          # expected calibration error
 
-The truth is one class name an image, or None where it is not known; those images do not count.
+The truth is one class name per image, or None if it is not known; those images do not count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Change:
-    """An image whose class the two name differently: fixed, broken, or changed where neither can be said."""
+    """An image whose prediction changed: `what` is fixed, broken, or changed (neither, or not known)."""
 
     image: str
     what: str
@@ -44,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Bin:
-    """Images whose likeliest class has a probability in one range: what they promise, and what holds."""
+    """The images whose likeliest class has a probability from `low` to `high`."""
 
     low: float
     high: float
@@ -55,7 +55,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The expected calibration error, and the bins that it comes from; empty ones are left out."""
+    """The expected calibration error, and the bins behind it; empty ones are left out."""
 
     error: float
     images: int
@@ -67,26 +67,26 @@ class Calibration:
 
 
 def confusion_grid(truth: Truth, predictions: Predictions) -> Grid:
-    """Images of each true class (rows) that get each class (columns); no numbers for a class without any."""
-    pairs = Counter((right, said) for right, said, _ in _known(truth, predictions))
-    seen = {right for right, _ in pairs}
+    """The number of images by true class (rows) and prediction (columns); None in a row without images."""
+    counts = Counter((true, predicted) for true, predicted, _ in _known(truth, predictions))
+    present = {true for true, _ in counts}
     values = tuple(
-        tuple(float(pairs[right, said]) if right in seen else None for said in predictions.classes)
-        for right in predictions.classes
+        tuple(float(counts[true, column]) if true in present else None for column in predictions.classes)
+        for true in predictions.classes
     )
-    wrong = sum(count for (right, said), count in pairs.items() if right != said)
+    wrong = sum(count for (true, predicted), count in counts.items() if true != predicted)
     return Grid(
         "Which classes are taken for which",
         predictions.classes,
         predictions.classes,
         values,
         number=".0f",
-        about=f"Rows are the true classes, columns what is said. {wrong} of {pairs.total()} are wrong.",
+        about=f"Rows are the true classes, columns what is said. {wrong} of {counts.total()} are wrong.",
     )
 
 
 def changes(comparison: Comparison, truth: Truth | None = None) -> tuple[Change, ...]:
-    """The images that adapting gave another class: first the fixed, then the broken, then the rest."""
+    """The images whose prediction changed by adapting: first the fixed, then the broken, then the rest."""
     known = [None] * len(comparison) if truth is None else truth
     _check_length(known, comparison.adapted)
     fixed, broken = comparison.fixed(known), comparison.broken(known)
@@ -102,35 +102,35 @@ def changes(comparison: Comparison, truth: Truth | None = None) -> tuple[Change,
 def calibration(truth: Truth, predictions: Predictions, *, bins: int = BINS) -> Calibration:
     """Expected calibration error over equal ranges of probability (Guo et al., arXiv 1706.04599, eq. 3).
 
-    error = Σ_b n_b / N · |accuracy_b − confidence_b|. With few images it comes out too large: ten images that
-    promise 95 % can be right 90 % or 100 % of the time, and never 95 %.
+    error = Σ_b n_b / N · |accuracy_b − confidence_b|. It is too large for few images: ten images with
+    confidence 95 % can have an accuracy of 90 % or 100 %, and never 95 %.
     """
     if bins < 1:
         raise ConfigError(f"bins={bins} is out of range. It must be 1 or more.")
     by_bin: dict[int, list[tuple[float, bool]]] = {}
-    for right, said, prob in _known(truth, predictions):
-        by_bin.setdefault(min(int(prob * bins), bins - 1), []).append((prob, right == said))
-    made = tuple(_bin(place / bins, (place + 1) / bins, by_bin[place]) for place in sorted(by_bin))
-    count = sum(one.images for one in made)
-    error = sum(one.images * abs(one.accuracy - one.confidence) for one in made) / count
-    return Calibration(error, count, made)
+    for true, predicted, prob in _known(truth, predictions):
+        by_bin.setdefault(min(int(prob * bins), bins - 1), []).append((prob, true == predicted))
+    filled = tuple(_bin(index / bins, (index + 1) / bins, by_bin[index]) for index in sorted(by_bin))
+    count = sum(bin.images for bin in filled)
+    error = sum(bin.images * abs(bin.accuracy - bin.confidence) for bin in filled) / count
+    return Calibration(error, count, filled)
 
 
 def _bin(low: float, high: float, members: Sequence[tuple[float, bool]]) -> Bin:
     count = len(members)
-    confidence, right = sum(prob for prob, _ in members), sum(is_right for _, is_right in members)
-    return Bin(low, high, count, confidence / count, right / count)
+    confidence, correct = sum(prob for prob, _ in members), sum(is_correct for _, is_correct in members)
+    return Bin(low, high, count, confidence / count, correct / count)
 
 
 def _known(truth: Truth, predictions: Predictions) -> list[tuple[str, str, float]]:
-    """True class, predicted class and its probability for the images whose class is known."""
+    """(true class, predicted class, its probability) of each image whose true class is known."""
     _check_length(truth, predictions)
     foreign = next((name for name in truth if name not in (None, *predictions.classes)), None)
     if foreign is not None:
         raise ConfigError(unknown_name("class", foreign, predictions.classes))
-    answers = [guesses[0] for guesses in predictions.top(1)]
+    likeliest = [guesses[0] for guesses in predictions.top(1)]
     known = [
-        (right, said, prob) for right, (said, prob) in zip(truth, answers, strict=True) if right is not None
+        (true, label, prob) for true, (label, prob) in zip(truth, likeliest, strict=True) if true is not None
     ]
     if not known:
         raise ConfigError("of no image the true class is known. Give the class of one image at least.")
@@ -140,6 +140,6 @@ def _known(truth: Truth, predictions: Predictions) -> list[tuple[str, str, float
 def _check_length(truth: Truth, predictions: Predictions) -> None:
     if len(truth) != len(predictions):
         raise ConfigError(
-            f"there are {len(truth)} true classes for {len(predictions)} images. Pass one an image, "
+            f"there are {len(truth)} true classes for {len(predictions)} images. Pass one per image, "
             "and None where it is not known."
         )

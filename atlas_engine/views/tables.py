@@ -1,4 +1,4 @@
-"""Rows as aligned plain text or as markdown. Knows nothing of what the rows mean.
+"""Rows as aligned plain text or as a markdown table.
 
 >>> print(table([("otter", 0.91), ("sea lion", 0.0625)], ("class", "probability")))
 class     probability
@@ -17,11 +17,11 @@ Rows = Sequence[Sequence[object]]
 
 
 def table(rows: Rows, columns: Sequence[str]) -> str:
-    """Plain text with aligned columns: numbers to the right, words to the left; no line ends in a space."""
+    """Plain text with aligned columns: numbers right, words left; no line ends in a space."""
     cells = _cells(rows, columns)
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     right = _numeric_columns(rows, columns)
-    lines = ("  ".join(map(_padded, line, widths, right)).rstrip() for line in cells)
+    lines = ("  ".join(map(_pad, line, widths, right)).rstrip() for line in cells)
     return "\n".join(lines)
 
 
@@ -33,7 +33,7 @@ def markdown_table(rows: Rows, columns: Sequence[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Text on one line and without control characters: a file may be named anything.
+    """The text on one line and without control characters, since a file may have any name.
 
     >>> printable("a\\nb\\x1b[31m")
     'a b\\ufffd[31m'
@@ -67,13 +67,13 @@ def _all_numbers(values: Sequence[object]) -> bool:
     return bool(present) and len(numbers) == len(present)
 
 
-def _padded(text: str, width: int, right: bool) -> str:
+def _pad(text: str, width: int, right: bool) -> str:
     space = " " * (width - _width(text))
     return space + text if right else text + space
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal that the text takes: two for a wide letter, none for a combining mark."""
+    """The columns that the text takes in a terminal: two for a wide letter, none for a combining mark."""
     return sum(
         0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF")
         for letter in text

@@ -33,7 +33,7 @@ TINYVIT_SHA256 = "2930dd368ca0beb2fcd92a29999f2b90e3c84df1465052d731469f63c40694
 
 def lite0() -> nn.Module:
     """EfficientNet-Lite0 with its ImageNet-1k classifier; inputs have mean 0.5 and deviation 0.5."""
-    runtime.ready()
+    runtime.ensure_torchvision()
     import timm
 
     found = importlib.util.find_spec(LITE0_PACKAGE)
@@ -64,7 +64,7 @@ def windows(size: int) -> tuple[int, int, int, int]:
 
 def tinyvit(wheel: Path, size: int) -> nn.Module:
     """TinyViT-5M without a classifier, its windows cut for `size` px; inputs are normalised as ImageNet's."""
-    runtime.ready()
+    runtime.ensure_torchvision()
     import timm
 
     tower: nn.Module = timm.create_model("tiny_vit_5m_224", num_classes=0, window_sizes=windows(size))

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 
 from atlas_engine import runtime
 from atlas_engine.config import Settings, setting
-from atlas_engine.files import replacing
+from atlas_engine.files import atomic_write
 from studies.bundled_model import batches
 from studies.bundled_model.lesson import AlignBatch, with_labels
 from studies.bundled_model.student import HALF, Student, Words, features_of
@@ -150,7 +150,7 @@ def _restore(work: Path, student: Student, optimiser: torch.optim.AdamW) -> int:
 
 def write(path: Path, state: dict[str, Any]) -> None:
     """Save so that a reader finds the old file or the whole new one."""
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         torch.save(state, part)
 
 

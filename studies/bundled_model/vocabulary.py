@@ -28,7 +28,7 @@ class Concept:
 
 def imagenet() -> tuple[Concept, ...]:
     """The thousand classes, in the order of every ImageNet classifier."""
-    runtime.ready()
+    runtime.ensure_torchvision()
     from open_clip import IMAGENET_CLASSNAMES
     from timm.data import ImageNetInfo
 

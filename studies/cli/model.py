@@ -144,7 +144,7 @@ def _sheet(path: Path, most: int, per_class: int) -> DataSheet:
         order = torch.randperm(len(items), generator=generator(label)).tolist()[:per_class]
         kept += [(ImageFile(items[index].name, items[index].source), label) for index in order]
     labels = torch.tensor([label for _, label in kept])
-    return DataSheet(folder.name, _squares([photo for photo, _ in kept]), labels, folder.pretty)
+    return DataSheet(folder.name, _squares([photo for photo, _ in kept]), labels, folder.display_names)
 
 
 def _photos(path: Path, most: int) -> Tensor:
@@ -185,20 +185,22 @@ def _lesson(args: argparse.Namespace, seed: int) -> tuple[AlignBatch, tuple[str,
     chosen: list[tuple[ImageFile, int]] = []
     for path in args.labelled:
         folder = read_folder(path)
-        concepts = labels_of(folder.pretty)
+        concepts = labels_of(folder.display_names)
         chosen += [(ImageFile(item.name, item.source), concepts[item.label]) for item in folder.items]
     for path in args.unlabelled:
         photos = read_images_in(path).items
         order = torch.randperm(len(photos), generator=runtime.generator(seed)).tolist()
         chosen += [(photos[index], UNKNOWN) for index in sorted(order[: args.per_folder])]
     named = [(folder, 1 / len(folder.items) ** 0.5) for folder in map(read_folder, args.named)]
-    names = tuple(dict.fromkeys(name for folder, _ in named for name in folder.pretty))
+    names = tuple(dict.fromkeys(name for folder, _ in named for name in folder.display_names))
     place = {name: index for index, name in enumerate(names)}
     lesson = AlignBatch(
         pixels=_squares([photo for photo, _ in chosen]),
         labels=torch.tensor([label for _, label in chosen]),
         named=_squares([ImageFile(item.name, item.source) for folder, _ in named for item in folder.items]),
-        names=torch.tensor([place[folder.pretty[i.label]] for folder, _ in named for i in folder.items]),
+        names=torch.tensor(
+            [place[folder.display_names[i.label]] for folder, _ in named for i in folder.items]
+        ),
         weights=torch.tensor([weight for folder, weight in named for _ in folder.items]),
     )
     return lesson, names

@@ -27,7 +27,10 @@ __all__ = ["allocator", "predict"]
 IMAGES = 32
 SIDE = 320  # pixels: what a phone's photo is shrunk to before it gets here is at most 448
 CLASSES = ("cat", "dog", "house", "tree", "boat")
-IMPORTS = "import torch; from atlas_engine import runtime; runtime.ready(); import open_clip, transformers"
+IMPORTS = (
+    "import torch; from atlas_engine import runtime; runtime.ensure_torchvision(); "
+    "import open_clip, transformers"
+)
 MIB = 2**20
 
 _SERVE = """

@@ -139,7 +139,7 @@ def test_zero_shot_is_the_result_where_nothing_beats_it(support, bank):
     assert result.verdict.helped is False
     assert "zero-shot was kept" in result.verdict.sentence
     assert not result.coefficients.values.any()
-    both = engine.compare(support.pictures, result.recipe, bank=bank)
+    both = engine.compare(support.images, result.recipe, bank=bank)
     assert torch.allclose(both.zero_shot.probs, both.adapted.probs, atol=1e-6)
 
 
@@ -149,14 +149,12 @@ def test_a_saved_recipe_of_any_method_gives_the_same_logits(method, support, ban
     result = engine.few_shot(support, method=method, bank=bank, config=CONFIG).result()
     assert result.recipe.method == method
     result.save(tmp_path / "r.atlas.safetensors")
-    squares = support.squares(32, resize="shortest", interpolation="bicubic")
+    squares = support.pixels(32, resize="shortest", interpolation="bicubic")
     logits = engine.logits(result.recipe, squares, bank=bank)
     assert torch.equal(
         logits, engine.logits(Recipe.load(tmp_path / "r.atlas.safetensors"), squares, bank=bank)
     )
-    zero_shot = (
-        engine.backbone.logit_scale * engine.features(support.pictures) @ engine.head(support.classes).T
-    )
+    zero_shot = engine.backbone.logit_scale * engine.features(support.images) @ engine.head(support.classes).T
     assert not torch.allclose(logits, zero_shot, atol=1e-3)
 
 

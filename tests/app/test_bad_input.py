@@ -98,7 +98,7 @@ def test_pictures_that_are_none_are_each_named_with_the_remedy_and_the_good_one_
     )
     assert [row["image"] for row in answered["rows"]] == ["good.png"]
     assert [sentence.split(":")[0] for sentence in answered["left_out"]] == list(bad)
-    remedies = ("save it", "get the file again", "give a picture instead")
+    remedies = ("save it", "get the file again", "give an image instead")
     for sentence in answered["left_out"]:
         assert any(word in sentence.lower() for word in remedies), sentence
 

@@ -104,7 +104,7 @@ def test_a_bad_picture_is_left_out_by_name_and_the_rest_is_learned(lesson, tmp_p
 
 def test_a_class_of_bad_pictures_only_is_refused_by_its_name_and_theirs(lesson, tmp_path):
     (tmp_path / "empty.png").touch()
-    with pytest.raises(atlas.AtlasError, match=r"class 'ghost' has no pictures.*empty\.png"):
+    with pytest.raises(atlas.AtlasError, match=r"class 'ghost' has no images.*empty\.png"):
         list(read_lesson(FewShotRequest((*lesson.rows, ClassRow("ghost", (str(tmp_path / "empty.png"),))))))
 
 

@@ -19,7 +19,7 @@ _VISION = {"layers": 2, "width": 192, "patch_size": 8, "image_size": 32, "head_w
 @functools.cache
 def small_clip() -> nn.Module:
     """A whole CLIP whose image tower has both large and small blocks."""
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
 
     with torch.random.fork_rng():

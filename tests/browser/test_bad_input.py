@@ -83,7 +83,7 @@ def test_pictures_that_are_none_are_named_with_the_remedy_and_the_good_one_is_an
     assert [sentence.split(":")[0] for sentence in said] == list(bad)
     for sentence in said:
         assert any(
-            remedy in sentence for remedy in ("Save it", "Get the file again", "Give a picture instead")
+            remedy in sentence for remedy in ("Save it", "Get the file again", "Give an image instead")
         ), sentence
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.locator("#images").scroll_into_view_if_needed()

@@ -78,7 +78,7 @@ def test_bad_words_are_one_sentence(words, sentence, colours, capsys):
 
 def test_an_empty_folder_is_refused(tmp_path, capsys):
     assert main(["adapt", "test-time", str(tmp_path), "--classes", "red,blue"]) == 1
-    assert "has no JPEG, PNG or WEBP pictures" in capsys.readouterr().err
+    assert "has no JPEG, PNG or WEBP images" in capsys.readouterr().err
 
 
 def test_ctrl_c_after_the_learning_does_not_lose_the_recipe(colours, tmp_path, monkeypatch, capsys):

@@ -13,7 +13,7 @@ from atlas_engine import runtime
 from atlas_engine.clip.models import open_backbone
 from atlas_engine.errors import HubError, ModelError
 
-runtime.ready()
+runtime.ensure_torchvision()
 import open_clip  # noqa: E402 - `runtime.ready` makes it importable
 
 CPU = torch.device("cpu")

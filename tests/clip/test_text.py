@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from atlas_engine.class_names import MAX_CLASS_NAME
 from atlas_engine.clip.text import TEMPLATES, check_class_names, fill_templates, find_templates
-from atlas_engine.config import MAX_CLASS_NAME
 from atlas_engine.errors import ConfigError, SupportError
 
 

@@ -23,7 +23,7 @@ def small_tower(kind: str) -> nn.Module:
     """A small image tower in eval mode: vit, resnet or one of timm's. Shared between tests: only read it."""
     if kind not in _TIMM_MODELS:
         return tiny_clip(kind).visual
-    runtime.ready()
+    runtime.ensure_torchvision()
     from open_clip.timm_model import TimmModel
 
     with torch.random.fork_rng():

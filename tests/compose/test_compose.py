@@ -320,7 +320,7 @@ def test_a_missing_gradient_is_named():
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["ViT-B-32", "RN50"])
 def test_a_full_size_tower_composes_like_the_naive_formulation(model):
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
 
     torch.manual_seed(0)

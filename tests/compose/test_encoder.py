@@ -290,7 +290,7 @@ def test_a_bank_of_another_tower_is_refused_by_name():
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "blocks"), [("ViT-B-32", 152), ("RN50", 174)])
 def test_towers_of_full_size_have_the_gradient_of_naive_autograd(name, blocks):
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
 
     with torch.random.fork_rng():

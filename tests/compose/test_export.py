@@ -20,7 +20,7 @@ def test_open_clip_loads_the_file_and_gives_the_same_features(tower, tmp_path):
     base, encoder = tiny_clip(tower), tiny_encoder(tower)
     lam = tiny_lam(encoder)
     export(tmp_path / "w.safetensors", state=base.state_dict(), theta=encoder.composer.compose(lam))
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
 
     fresh = copy.deepcopy(base)
@@ -56,7 +56,7 @@ def test_weights_of_another_tower_are_refused_and_nothing_is_written(tmp_path):
 
 @pytest.mark.slow
 def test_a_real_vit_b_32_goes_out_and_comes_back_through_create_model(tmp_path):
-    runtime.ready()
+    runtime.ensure_torchvision()
     import open_clip
 
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Random views: crops, mirrors and colours, each what it says, and drawn by the generator alone."""
+"""Random views: crops, mirroring and colours do what they say, and depend on the generator alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ramp(count=8, side=32):
     return (40 + 4 * x[None, :] + 2 * y[:, None]).to(torch.uint8).expand(count, 3, side, side)
 
 
-def test_with_all_off_a_view_is_the_picture():
+def test_with_all_off_a_view_is_the_image():
     views = STILL(ramp(), generator(0))
     # grid_sample places its points by float32 sums
     torch.testing.assert_close(views, ramp().float() / 255, atol=1e-4, rtol=0)
@@ -30,12 +30,12 @@ def test_the_generator_decides():
     one, same, other = (Augment()(ramp(), generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
-    assert len({float(view.mean()) for view in one}) == 8, "each picture of a batch has draws of its own"
+    assert len({float(view.mean()) for view in one}) == 8, "each image of a batch has draws of its own"
     assert one.min() >= 0
     assert one.max() <= 1
 
 
-def test_mirrors_come_only_where_they_are_allowed():
+def test_images_are_mirrored_only_if_allowed():
     def left_to_right(views):
         return (views[:, 0, :, -1].mean(dim=1) > views[:, 0, :, 0].mean(dim=1)).tolist()
 
@@ -64,7 +64,7 @@ def test_colours_change_by_no_more_than_asked():
     assert 1.17 < views.max() <= 1.2 + 1e-3
 
 
-def test_grey_comes_to_the_share_that_is_asked_for():
+def test_the_share_of_grey_images_is_the_one_asked_for():
     colours = torch.tensor([200, 100, 30], dtype=torch.uint8).view(1, 3, 1, 1).expand(200, 3, 8, 8)
 
     def grey(share):
@@ -102,7 +102,7 @@ def test_a_hole_is_a_square_no_larger_than_asked_and_has_the_mean_colour():
     assert inside[0, 0].item() == pytest.approx(whole[deepest].mean().item(), abs=1e-5)
 
 
-def test_the_strong_view_is_further_from_the_picture_than_the_weak():
+def test_the_strong_view_is_further_from_the_image_than_the_weak():
     pixels = torch.stack([torch.from_numpy(square((90, 160, 40), seed=i, side=64)) for i in range(16)])
     pixels = pixels.permute(0, 3, 1, 2).contiguous()
     pixels[:, :, 20:40, 10:30] = 230  # something to move, mirror and cut
@@ -113,7 +113,7 @@ def test_the_strong_view_is_further_from_the_picture_than_the_weak():
     assert 0 < 2 * weak < strong
 
 
-def test_presets_are_drawn_by_the_generator_alone_and_stay_in_range():
+def test_presets_depend_on_the_generator_alone_and_stay_in_range():
     before = torch.get_rng_state()
     for preset in (WEAK, STRONG):
         one, same, other = (preset(ramp(), generator(seed)) for seed in (1, 1, 2))

@@ -1,4 +1,4 @@
-"""Folders and honest zips become labelled sets in a fixed order, and mistakes are told in one sentence."""
+"""Folders and honest zips become labelled sets in a fixed order; a mistake is explained in one sentence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pets(tmp_path):
 def test_each_sub_folder_is_a_class_in_natural_order(pets):
     found = read_folder(pets)
     assert found.classes == ("cat", "guinea_pig")
-    assert found.pretty == ("cat", "guinea pig")
+    assert found.display_names == ("cat", "guinea pig")
     assert [(item.name, item.label) for item in found.items] == [
         ("cat/2.png", 0),
         ("cat/10.png", 0),
@@ -55,7 +55,7 @@ def test_each_sub_folder_is_a_class_in_natural_order(pets):
         ("guinea_pig/2.PNG", 1),
     ]
     assert found.counts == (2, 2)
-    assert repr(found) == "ClassFolder('pets', 2 classes, 4 pictures)"
+    assert repr(found) == "ClassFolder('pets', 2 classes, 4 images)"
 
 
 @pytest.mark.parametrize("wrapper", ["", "my pets/", "./"])
@@ -73,7 +73,7 @@ def test_backslashes_in_a_zip_are_folders_too():
     assert read_zip(zip_of("cat\\1.png", "dog\\1.png")).classes == ("cat", "dog")
 
 
-def test_what_is_no_picture_is_left_out_and_listed(pets):
+def test_files_that_are_not_images_are_ignored_and_listed(pets):
     for name in (
         "cat/.DS_Store",
         "cat/notes.txt",
@@ -96,7 +96,7 @@ def test_what_is_no_picture_is_left_out_and_listed(pets):
     assert "Save it" not in reasons["cat/notes.txt"]
 
 
-def test_a_zip_leaves_out_the_same(pets):
+def test_a_zip_ignores_the_same(pets):
     clutter = ("__MACOSX/cat/._2.png", "cat/.DS_Store", "cat/notes.txt", "cat/deeper/1.png", "stray.png")
     found = read_zip(zip_of(*PETS, *clutter))
     assert found.counts == (2, 2)
@@ -111,9 +111,9 @@ def test_a_zip_leaves_out_the_same(pets):
         (("cat/1.png",), r"pets: has 1 class \(cat\), but at least 2 are needed"),
         (
             ("cat/1.png", "dog/1.txt"),
-            r"pets: class folder 'dog' has no pictures in it \('dog/1.txt' is not a JPEG",
+            r"pets: class folder 'dog' has no images in it \('dog/1.txt' is not a JPEG",
         ),
-        (("cat/1.png", "dog/.hidden"), "pets: class folder 'dog' has no pictures in it"),
+        (("cat/1.png", "dog/.hidden"), "pets: class folder 'dog' has no images in it"),
         (("guinea_pig/1.png", "Guinea  Pig/1.png"), "pets: folders '.*' and '.*' name the same class"),
         (
             ("cat/1.png", "x" * 201 + "/1.png"),
@@ -164,7 +164,7 @@ def test_a_class_folder_that_leads_outside_is_refused(pets, tmp_path):
         read_folder(pets)
 
 
-def test_links_inside_the_folder_are_taken_and_broken_ones_left_out(pets):
+def test_links_inside_the_folder_are_followed_and_broken_ones_ignored(pets):
     (pets / "guinea_pig" / "3.png").symlink_to("../cat/2.png")
     (pets / "cat" / "broken.png").symlink_to("nothing.png")
     (pets / "cat" / "loop.png").symlink_to("loop.png")
@@ -187,7 +187,7 @@ def test_a_track_is_read_from_the_name_only_where_asked(tmp_path):
         read_folder(tmp_path, track_pattern="(")
 
 
-def test_a_photo_roll_takes_all_pictures_however_deep(pets, tmp_path):
+def test_read_images_in_finds_images_at_any_depth(pets, tmp_path):
     folder_of(pets, "top.png", "cat/deeper/1.png", "readme.md", ".hidden/1.png")
     expected = [
         "cat/2.png",
@@ -197,20 +197,21 @@ def test_a_photo_roll_takes_all_pictures_however_deep(pets, tmp_path):
         "guinea_pig/2.PNG",
         "top.png",
     ]
-    roll = read_images_in(pets)
-    assert [photo.name for photo in roll.items] == expected
-    assert {entry.name for entry in roll.ignored} == {"readme.md", ".hidden"}
-    assert [photo.name for photo in read_images_in(zip_folder(pets)).items] == expected
+    found = read_images_in(pets)
+    assert [item.name for item in found.items] == expected
+    assert {entry.name for entry in found.ignored} == {"readme.md", ".hidden"}
+    assert repr(found) == "UnlabelledFolder('pets', 6 images)"
+    assert [item.name for item in read_images_in(zip_folder(pets)).items] == expected
     (tmp_path / "none").mkdir()
-    with pytest.raises(SupportError, match=r"^none: has no JPEG, PNG or WEBP pictures"):
+    with pytest.raises(SupportError, match=r"^none: has no JPEG, PNG or WEBP images"):
         read_images_in(tmp_path / "none")
 
 
-def test_items_are_read_beside_their_labels_and_bad_ones_are_named(pets):
+def test_items_are_read_with_their_labels_and_bad_ones_are_named(pets):
     (pets / "cat" / "3.png").write_bytes(b"nonsense")
     items = read_folder(pets).items
     read, errors = read_labelled_files(items, on_error="skip")
-    assert [(item.label, picture.name) for item, picture in read] == [
+    assert [(item.label, image.name) for item, image in read] == [
         (item.label, item.name) for item in items if item.name != "cat/3.png"
     ]
     assert np.array_equal(read[0][1].pixels, np.ones((16, 16, 3)))  # cat/2.png was drawn second, in shade 1
@@ -224,6 +225,6 @@ def test_names_sort_as_people_count():
     assert sorted(names, key=natural_key) == ["", "7", "a02", "a2", "a2b", "a10", "a" + "9" * 5000, "B1"]
 
 
-def test_pretty_names_join_both_ways_of_writing_an_accent():
+def test_display_names_agree_on_both_encodings_of_an_accent():
     assert display_name("cafe\u0301_noir") == display_name("caf\u00e9 noir") == "caf\u00e9 noir"
     assert display_name("t-shirt") == "t-shirt"

@@ -1,4 +1,4 @@
-"""A Image is frozen, equal by its pixels, and cheap to carry about; limits check themselves."""
+"""An Image is frozen, equal by its pixels, and never copied; limits are checked when built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ramp(height=4, width=6):
     return np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
 
 
-def test_pictures_are_equal_by_pixels_and_not_by_name():
+def test_images_are_equal_by_pixels_and_not_by_name():
     one, other = Image("a.png", ramp()), Image("b.png", ramp())
     assert one == other
     assert hash(one) == hash(other)
@@ -30,30 +30,30 @@ def test_the_digest_tells_shapes_apart():
 
 def test_pixels_cannot_be_written_and_do_not_follow_their_source():
     source = ramp()
-    picture = Image("a", source)
+    image = Image("a", source)
     source[:] = 0
-    assert picture.pixels[0, 0, 1] == 1
+    assert image.pixels[0, 0, 1] == 1
     with pytest.raises(ValueError, match="read-only"):
-        picture.pixels[0, 0, 0] = 9
+        image.pixels[0, 0, 0] = 9
 
 
-def test_a_pickle_gives_back_an_equal_read_only_picture():
-    picture = Image("a", ramp())
-    again = pickle.loads(pickle.dumps(picture))
-    assert again == picture
+def test_a_pickle_gives_back_an_equal_read_only_image():
+    image = Image("a", ramp())
+    again = pickle.loads(pickle.dumps(image))
+    assert again == image
     assert again.name == "a"
     assert not again.pixels.flags.writeable
 
 
 def test_a_deep_copy_is_the_same_object():
-    picture = Image("a", ramp())
-    assert copy.deepcopy([picture])[0] is picture
-    assert copy.copy(picture) is picture
+    image = Image("a", ramp())
+    assert copy.deepcopy([image])[0] is image
+    assert copy.copy(image) is image
 
 
 def test_the_repr_is_for_people():
-    picture = Image("a.png", ramp(4, 6))
-    assert repr(picture) == f"Image('a.png', 6×4 px, {picture.digest[:8]})"
+    image = Image("a.png", ramp(4, 6))
+    assert repr(image) == f"Image('a.png', 6×4 px, {image.digest[:8]})"
 
 
 @pytest.mark.parametrize(

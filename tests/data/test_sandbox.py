@@ -1,4 +1,4 @@
-"""The helper process: really killed, stopped and starved, it costs one picture and never the next."""
+"""A helper process that is killed, stopped or out of memory costs one image and never the next."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def wait_for_death(pid):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
-def test_a_death_between_two_pictures_goes_unnoticed(decoder, how):
+def test_a_death_between_two_images_goes_unnoticed(decoder, how):
     first = decoder.pid
     os.kill(first, how)
     wait_for_death(first)
@@ -66,7 +66,7 @@ def test_a_death_between_two_pictures_goes_unnoticed(decoder, how):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS])
-def test_a_crash_during_a_picture_names_it_and_the_next_one_works(decoder, how):
+def test_a_crash_during_a_image_names_it_and_the_next_one_works(decoder, how):
     first = decoder.pid
     os.kill(first, signal.SIGSTOP)  # the request is on its way, and surely not answered yet
     killer = threading.Timer(0.3, lambda: (os.kill(first, how), os.kill(first, signal.SIGCONT)))
@@ -78,7 +78,7 @@ def test_a_crash_during_a_picture_names_it_and_the_next_one_works(decoder, how):
 
 
 @pytest.mark.parametrize("nbytes", [len(GOOD), 8 << 20])
-def test_a_picture_that_hangs_is_stopped_in_time(decoder, nbytes):
+def test_a_image_that_hangs_is_stopped_in_time(decoder, nbytes):
     os.kill(decoder.pid, signal.SIGSTOP)  # 8 MiB do not fit in a pipe: there the parent hangs in its write
     began = time.monotonic()
     with pytest.raises(ImageError, match=r"^slow\.png: took longer than 0\.5 s"):
@@ -87,7 +87,7 @@ def test_a_picture_that_hangs_is_stopped_in_time(decoder, nbytes):
     assert_works(decoder)
 
 
-def test_a_picture_that_wants_too_much_memory_is_refused_and_the_next_one_works():
+def test_a_image_that_wants_too_much_memory_is_refused_and_the_next_one_works():
     huge = png(7000, 7000, rows=2)  # 196 MB once its pixels are laid out, and as much again to shrink them
     limits = ImageLimits(max_pixels=50_000_000, seconds=200)
     with Decoder(address_space=448 << 20) as small:
@@ -98,7 +98,7 @@ def test_a_picture_that_wants_too_much_memory_is_refused_and_the_next_one_works(
         assert large.decode(huge, name="huge.png", limits=limits).shape == (448, 448, 3)
 
 
-def test_threads_share_one_helper_and_each_gets_its_own_picture(decoder):
+def test_threads_share_one_helper_and_each_gets_its_own_image(decoder):
     sizes = [16 + number for number in range(24)]
     found = {}
 
@@ -152,7 +152,7 @@ def test_an_interrupted_request_does_not_answer_the_next_one(decoder):
     assert_works(decoder)
 
 
-def test_closing_ends_the_process_and_the_next_picture_starts_another(decoder):
+def test_closing_ends_the_process_and_the_next_image_starts_another(decoder):
     pid = decoder.pid
     decoder.close()
     assert decoder.pid is None

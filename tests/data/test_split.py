@@ -1,4 +1,4 @@
-"""The cut into train, val and test: nothing leaks, every class gets its share, the seed decides."""
+"""The split into train, val and test: nothing leaks, every class gets its share, the seed decides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def noise(count, *, seed=0):
     st.lists(st.lists(st.integers(1, 5), min_size=2, max_size=12), min_size=1, max_size=4),
     st.integers(0, 100),
 )
-def test_no_group_straddles_and_every_class_is_learned_and_tested(sizes, seed):
+def test_no_group_is_in_two_parts_and_every_class_is_in_train_and_test(sizes, seed):
     labels, groups = [], []
     for label, tracks in enumerate(sizes):
         for size in tracks:
@@ -54,7 +54,7 @@ def test_the_seed_decides():
     assert split_groups(labels, groups, **SHARES) != split_groups(labels, groups, **SHARES | {"seed": 1})
 
 
-def test_no_validation_can_be_asked_for():
+def test_a_val_share_of_zero_gives_no_val():
     assert split_groups([0] * 9, list(range(9)), **SHARES | {"val_share": 0.0}).val == ()
 
 
@@ -62,20 +62,20 @@ def test_a_track_is_one_group_within_its_class():
     tracks = ["1", "1", "2", None, "1", None]
     groups = near_duplicate_groups(noise(6), [0, 0, 0, 0, 1, 1], tracks=tracks, alike=0.0)
     assert groups[0] == groups[1]
-    assert len(set(groups)) == 5, "the same track in another class is another thing"
+    assert len(set(groups)) == 5, "the same track in another class is another object"
 
 
-def test_pictures_that_look_alike_are_one_group_and_so_are_their_friends():
-    squares = noise(5)
+def test_images_that_look_alike_are_one_group_and_this_is_transitive():
+    pixels = noise(5)
     for index, step in ((1, 6), (2, 12)):
-        squares[index] = (squares[0].int() + step).clamp(0, 255)
-    labels, nobody = [0] * 5, [None] * 5
-    groups = near_duplicate_groups(squares, labels, tracks=nobody, alike=8.0)
+        pixels[index] = (pixels[0].int() + step).clamp(0, 255)
+    labels, no_tracks = [0] * 5, [None] * 5
+    groups = near_duplicate_groups(pixels, labels, tracks=no_tracks, alike=8.0)
     assert groups[0] == groups[1] == groups[2], "0 and 2 differ by 12, but 1 is near both"
     assert len(set(groups)) == 3
-    assert len(set(near_duplicate_groups(squares, labels, tracks=nobody, alike=1.0))) == 5
-    squares[4] = squares[3]
-    assert len(set(near_duplicate_groups(squares, labels, tracks=nobody, alike=0.0))) == 4, (
+    assert len(set(near_duplicate_groups(pixels, labels, tracks=no_tracks, alike=1.0))) == 5
+    pixels[4] = pixels[3]
+    assert len(set(near_duplicate_groups(pixels, labels, tracks=no_tracks, alike=0.0))) == 4, (
         "a file saved twice"
     )
 

@@ -1,4 +1,4 @@
-"""Files that are not pictures, or no longer: each is refused in one sentence that begins with its name."""
+"""Files that are not images, or damaged ones: each is refused in one sentence that begins with its name."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ GOOD = {
     "lossless WEBP": encoded("WEBP", lossless=True),
 }
 
-PICTURES = {"a GIF", "a TIFF", "a BMP", "a JPEG 2000", "a HEIC photo", "an AVIF", "an SVG", "a PDF"}
-STRANGERS = {
+IMAGES = {"a GIF", "a TIFF", "a BMP", "a JPEG 2000", "a HEIC photo", "an AVIF", "an SVG", "a PDF"}
+OTHER_FILES = {
     "a GIF": encoded("GIF"),
     "a TIFF": encoded("TIFF"),
     "a BMP": encoded("BMP"),
@@ -64,20 +64,20 @@ STRANGERS = {
     "a ZIP": b"PK\3\4" + bytes(30),
     "a script": b"#!/bin/sh\necho hello\n",
     "a text file": "pas une image, hélas".encode(),
-    "no kind of picture": bytes(range(128, 200)),
+    "no kind of image": bytes(range(128, 200)),
     "a Python pickle": b"\x80\x04\x95\x0b\0\0\0\0\0\0\0\x8c\7unicorn\x94.",
 }
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-@pytest.mark.parametrize("kind", STRANGERS)
-def test_a_stranger_is_named_for_what_it_is_whatever_its_ending(kind, isolated, tmp_path):
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_another_kind_of_file_is_recognised_whatever_its_ending(kind, isolated, tmp_path):
     path = tmp_path / "holiday.jpg"
-    path.write_bytes(STRANGERS[kind])
+    path.write_bytes(OTHER_FILES[kind])
     with pytest.raises(ImageError, match=rf"^holiday\.jpg: seems to be {kind}") as caught:
         read_image(path, isolated=isolated)
     remedy = (
-        "Unpack it" if kind == "a ZIP" else "Save it as JPEG or PNG" if kind in PICTURES else "Give a picture"
+        "Unpack it" if kind == "a ZIP" else "Save it as JPEG or PNG" if kind in IMAGES else "Give an image"
     )
     assert remedy in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -134,7 +134,7 @@ def test_a_file_that_may_not_be_read_has_its_sentence(tmp_path):
     ],
 )
 def test_a_web_address_is_never_fetched(address):
-    with pytest.raises(ImageError, match="is a web address, and pictures are never fetched"):
+    with pytest.raises(ImageError, match="is a web address, and images are never fetched"):
         read_image(address)
 
 
@@ -177,7 +177,7 @@ def test_a_file_cut_short_anywhere_is_refused(kind):
             read_image(data[:length], name="half.jpg", isolated=False)
 
 
-def test_a_wicked_file_name_is_shown_on_one_safe_line(tmp_path):
+def test_a_hostile_file_name_is_shown_on_one_safe_line(tmp_path):
     with pytest.raises(ImageError) as caught:
         read_image(tmp_path / "a\n\x1b[31m\udc80.jpg")
     assert str(caught.value) == "a??[31m?.jpg: there is no such file. Check the path."
@@ -210,7 +210,7 @@ def mangled(draw):
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-def test_a_mangled_file_is_a_picture_or_a_named_refusal_and_the_next_one_reads(isolated):
+def test_a_mangled_file_is_an_image_or_a_named_refusal_and_the_next_one_reads(isolated):
     expected = read_image(GOOD["PNG"])
 
     @settings(

@@ -1,4 +1,4 @@
-"""Zips made to harm: bombs, liars, climbers and wrecks are refused or left out, and nothing is written."""
+"""Zips made to harm: bombs, false headers, paths that climb out and damage; nothing is written to disk."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_bomb_is_stopped_by_its_ratio():
         read_zip(zip_of([*PAIR, ("cat/2.png", bytes(15 << 20))]), name="bomb.zip")
 
 
-def test_a_member_larger_than_a_picture_may_be_is_refused_by_its_own_name():
+def test_a_member_larger_than_an_image_may_be_is_refused_by_its_own_name():
     data = zip_of([*PAIR, ("cat/2.png", os.urandom(3000))])
     with pytest.raises(ImageError, match=r"^cat/2\.png: has more than the 0\.00195 MiB taken"):
         read_zip(data, limits=ZipLimits(max_file_bytes=2048))

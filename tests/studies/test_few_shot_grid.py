@@ -77,8 +77,8 @@ def test_fewer_shots_are_the_first_of_more(tiny, folder):
     one = with_shots(whole, 1)
     assert (whole.support.counts, one.support.counts) == ((3, 3, 3), (1, 1, 1))
     assert one.support.classes == whole.support.classes
-    assert [picture.name for picture in one.support.pictures] == [
-        whole.support.pictures[place].name for place in (0, 3, 6)
+    assert [picture.name for picture in one.support.images] == [
+        whole.support.images[place].name for place in (0, 3, 6)
     ]
     assert torch.equal(one.squares, whole.squares)
     assert one.digest != whole.digest

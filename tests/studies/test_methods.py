@@ -99,7 +99,7 @@ def test_zero_shot_is_that_of_the_engine(tiny, answers, problem):
 @pytest.mark.parametrize("name", ALONE)
 def test_a_head_alone_is_made_from_the_shots_zero_shot_features(tiny, answers, problem, name):
     evidence = LabelledFeatures(
-        tiny.features(problem.support.pictures),
+        tiny.features(problem.support.images),
         torch.tensor(problem.support.labels),
         tiny.head(problem.support.classes),
         logit_scale=tiny.backbone.logit_scale,

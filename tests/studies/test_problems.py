@@ -19,7 +19,7 @@ def drawn(tiny, folder, seed=0, **changes):
 
 
 def shots(problem):
-    return {picture.name for picture in problem.support.pictures}
+    return {picture.name for picture in problem.support.images}
 
 
 def test_a_problem_has_the_shots_and_the_test_pictures_asked_for(tiny, folder):
@@ -33,7 +33,7 @@ def test_a_problem_has_the_shots_and_the_test_pictures_asked_for(tiny, folder):
 
 def test_no_test_picture_is_among_the_shots(tiny, folder):
     problem = drawn(tiny, folder, shots=5, max_test=100)
-    learned = {picture.pixels.tobytes() for picture in problem.support.pictures}
+    learned = {picture.pixels.tobytes() for picture in problem.support.images}
     measured = {square.permute(1, 2, 0).numpy().tobytes() for square in problem.squares}
     assert len(learned) == 15
     assert len(measured) == len(problem.labels) == 21
@@ -74,7 +74,7 @@ def test_the_same_picture_twice_is_never_on_both_sides(tiny, tmp_path):
         path.with_name(f"copy of {path.name}").write_bytes(path.read_bytes())
     for seed in range(3):
         problem = drawn(tiny, read_folder(tmp_path / "twins"), seed, max_test=100)
-        learned = {picture.pixels.tobytes() for picture in problem.support.pictures}
+        learned = {picture.pixels.tobytes() for picture in problem.support.images}
         assert not any(square.permute(1, 2, 0).numpy().tobytes() in learned for square in problem.squares)
 
 

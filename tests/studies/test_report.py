@@ -71,7 +71,7 @@ def test_targets_are_told_with_their_zero_shot():
 
 def test_the_anatomy_becomes_two_grids():
     parts = Anatomy(("a", "b"), ("stem", "1"), ((1.0, 0.25), (0.25, 1.0)), ((3.0, 4.0), (0.0, 1.0)))
-    assert cosine_grid(parts).shown(0.25) == "+0.25"
+    assert cosine_grid(parts).format_value(0.25) == "+0.25"
     assert cosine_grid(parts).reach == 1.0
     assert norm_grid(parts).columns == ("stem", "1")
     assert norm_grid(parts).values[0] == (3.0, 4.0)

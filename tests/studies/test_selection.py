@@ -38,9 +38,7 @@ def test_every_strategy_has_every_budget_below_all_and_all_is_there_once(tiny, b
 def test_the_gradient_is_that_of_the_shots_loss(tiny, problem):
     grads = base_gradient(tiny, problem)
     visual, name = tiny.backbone.visual, "ln_post.bias"
-    pixels = torch.stack(
-        [torch.from_numpy(p.pixels.copy()).permute(2, 0, 1) for p in problem.support.pictures]
-    )
+    pixels = torch.stack([torch.from_numpy(p.pixels.copy()).permute(2, 0, 1) for p in problem.support.images])
     labels, head = torch.tensor(problem.support.labels), tiny.head(problem.support.classes)
 
     def loss(shift):

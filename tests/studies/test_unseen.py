@@ -43,7 +43,7 @@ def test_a_problem_has_no_picture_that_was_learned_from_and_none_on_both_sides(p
     measured = {pool.squares[row].numpy().tobytes() for row in pool.testing}
     for seed in range(3):
         problem = pool.problem(SETTINGS, seed=seed)
-        learned = {picture.pixels.transpose(2, 0, 1).tobytes() for picture in problem.support.pictures}
+        learned = {picture.pixels.transpose(2, 0, 1).tobytes() for picture in problem.support.images}
         tested = {square.numpy().tobytes() for square in problem.squares}
         assert learned <= unseen
         assert tested <= measured

@@ -43,7 +43,7 @@ def test_an_engine_is_measured_as_it_predicts(engine, folder):
     row = zero_shot(folder, engine_logits(engine), method="zero-shot")
     pictures = [item.source for item in folder.items]
     labels = torch.tensor([item.label for item in folder.items])
-    assert row.accuracy == pytest.approx(engine.predict(pictures, folder.pretty).accuracy(labels))
+    assert row.accuracy == pytest.approx(engine.predict(pictures, folder.display_names).accuracy(labels))
 
 
 def test_wilsons_interval_is_the_textbook_one():

@@ -1,4 +1,4 @@
-"""Heat maps of coefficients and contributions say the right number in the right cell, at every width."""
+"""Heat maps of coefficients and contributions have the right number in the right cell, at every width."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MOVED = Contributions(
 )
 
 
-def many(donors, layers):
+def many(tasks, layers):
     blocks = BlockTable([Block(f"b{i}", (2,), i, "norm") for i in range(layers)])
-    values = torch.linspace(-1, 1, donors * layers).view(donors, layers)
-    return Coefficients(values, Layout(), tuple(f"donor number {t}" for t in range(donors)), blocks)
+    values = torch.linspace(-1, 1, tasks * layers).view(tasks, layers)
+    return Coefficients(values, Layout(), tuple(f"task number {t}" for t in range(tasks)), blocks)
 
 
 def drawn(text):
@@ -45,17 +45,17 @@ def test_a_cell_of_coefficients_is_the_mean_of_its_blocks():
     assert grid.rows == ("cars", "signs")
     assert grid.columns == ("stem", "1", "2")
     assert grid.values == ((2.0, -0.5, 0.0), (0.0, 1.5, 2.0))
-    assert grid.shown(2.0) == "+2.00"
+    assert grid.format_value(2.0) == "+2.00"
 
 
 def test_a_cell_of_contributions_is_the_root_of_the_sum_of_squares():
     grid = heat_grid(MOVED)
     assert grid.values == ((5.0, 0.5, 0.0), (0.0, 12.0, 5.0))
-    assert grid.shown(5.0) == "5.0"
+    assert grid.format_value(5.0) == "5.0"
     assert "Length of λτ" in grid.about
 
 
-def test_the_kinds_of_block_are_a_switch():
+def test_blocks_can_be_chosen_and_grouped_by_kind():
     assert kinds_in(COEFFICIENTS) == ("conv", "bias", "norm")
     by_kind = heat_grid(COEFFICIENTS, by="kind")
     assert by_kind.columns == ("conv", "bias", "norm")
@@ -86,13 +86,13 @@ def test_every_layout_has_a_map_and_blocks_that_are_not_free_do_not_count(values
     assert heat_grid(coefficients).values == wanted
 
 
-def test_of_too_many_donors_the_heaviest_are_shown_in_their_order():
+def test_of_too_many_task_vectors_the_heaviest_are_shown_in_their_order():
     grid = heat_grid(COEFFICIENTS, most=1)
     assert grid.rows == ("cars",)
     assert grid.about.endswith("The 1 heaviest of 2 donors.")
     assert len(heat_grid(many(40, 3)).rows) == 25
     rows = heat_grid(many(40, 3), most=4).rows
-    assert rows == ("donor number 0", "donor number 1", "donor number 38", "donor number 39")
+    assert rows == ("task number 0", "task number 1", "task number 38", "task number 39")
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_numbers_have_the_digits_that_can_be_read(largest, shown):
     values = torch.zeros(2, 4)
     values[0, 2] = largest
     grid = heat_grid(Coefficients(values, Layout(), ("cars", "signs"), BLOCKS))
-    assert grid.shown(grid.values[0][1]) == shown
+    assert grid.format_value(grid.values[0][1]) == shown
 
 
-def test_what_is_not_there_cannot_be_asked_for():
+def test_an_unknown_column_or_kind_is_refused():
     with pytest.raises(ConfigError, match="Did you mean 'layer'"):
         heat_grid(COEFFICIENTS, by="layr")
     with pytest.raises(ConfigError, match="kind of block 'matrix' is not known"):
@@ -125,7 +125,9 @@ def test_the_largest_map_has_numbers_at_a_desk_and_fits_a_phone_in_colours():
     assert min(sizes) >= 10
     assert float(phone.get("width")) <= 390
     assert not [text for cell in phone.iter(SVG + "g") for text in cell.iter(SVG + "text")]
-    assert desk.find(SVG + "desc").text == phone.find(SVG + "desc").text, "the numbers are told all the same"
+    assert desk.find(SVG + "desc").text == phone.find(SVG + "desc").text, (
+        "the description has the numbers all the same"
+    )
     edges = [float(r.get("x", 0)) + float(r.get("width")) for r in phone.iter(SVG + "rect") if r.get("x")]
     assert max(edges) <= float(phone.get("width"))
 

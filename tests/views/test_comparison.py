@@ -1,4 +1,4 @@
-"""Comparisons: which images were fixed or broken, what is confused, and how honest probabilities are."""
+"""Comparisons: which images were fixed or broken, which classes are confused, how calibrated models are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from atlas_engine.views.heatmap import as_text
 CLASSES = ("otter", "seal", "whale")
 
 
-def said(*answers):
+def predicted(*answers):
     """Predictions from pairs of a class and its probability; the rest is shared by the others."""
     probs = torch.zeros(len(answers), 3)
     for row, (label, prob) in enumerate(answers):
@@ -24,8 +24,8 @@ def said(*answers):
     return Predictions(tuple(f"{i}.jpg" for i in range(len(answers))), CLASSES, probs)
 
 
-BEFORE = said(("seal", 0.6), ("otter", 0.9), ("otter", 0.5), ("whale", 0.7), ("seal", 0.8))
-AFTER = said(("otter", 0.8), ("seal", 0.6), ("seal", 0.9), ("whale", 0.9), ("otter", 0.7))
+BEFORE = predicted(("seal", 0.6), ("otter", 0.9), ("otter", 0.5), ("whale", 0.7), ("seal", 0.8))
+AFTER = predicted(("otter", 0.8), ("seal", 0.6), ("seal", 0.9), ("whale", 0.9), ("otter", 0.7))
 TRUTH = ("otter", "otter", "whale", "whale", None)
 
 
@@ -63,7 +63,7 @@ def test_a_confusion_matrix_counts_the_images_whose_class_is_known():
 
 def test_calibration_is_the_mean_gap_between_promise_and_truth():
     found = calibration(
-        ("otter", "seal", "whale", "whale"), said(*[("otter", 0.95)] * 2, *[("whale", 0.55)] * 2)
+        ("otter", "seal", "whale", "whale"), predicted(*[("otter", 0.95)] * 2, *[("whale", 0.55)] * 2)
     )
     assert [(one.images, one.accuracy) for one in found.bins] == [(2, 1.0), (2, 0.5)]
     assert [one.confidence for one in found.bins] == pytest.approx([0.55, 0.95])
@@ -73,16 +73,16 @@ def test_calibration_is_the_mean_gap_between_promise_and_truth():
 
 
 def test_a_model_that_is_as_right_as_it_says_has_no_calibration_error():
-    right = calibration(("otter",) * 4, said(*[("otter", 1.0)] * 4))
+    right = calibration(("otter",) * 4, predicted(*[("otter", 1.0)] * 4))
     assert right.error == 0
     assert right.bins[-1].high == 1.0
-    half = calibration(("otter", "seal"), said(("otter", 0.5), ("otter", 0.5)), bins=1)
+    half = calibration(("otter", "seal"), predicted(("otter", 0.5), ("otter", 0.5)), bins=1)
     assert half.error == pytest.approx(0)
 
 
 def test_images_of_unknown_class_do_not_count_for_calibration():
-    alone, beside = said(("otter", 0.8)), said(("otter", 0.8), ("seal", 0.9))
-    assert calibration(("otter",), alone) == calibration(("otter", None), beside)
+    alone, together = predicted(("otter", 0.8)), predicted(("otter", 0.8), ("seal", 0.9))
+    assert calibration(("otter",), alone) == calibration(("otter", None), together)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Figures: valid XML that says every label and number, in colours that can be told apart."""
+"""Figures are valid XML with every label and number, in colours that can be told apart."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def fills(root):
     }
 
 
-def test_every_label_and_number_stands_in_the_figure():
-    said = words(drawn(GRID))
+def test_every_label_and_number_is_in_the_figure():
+    found = words(drawn(GRID))
     for text in (
         GRID.title,
         GRID.about,
@@ -48,16 +48,16 @@ def test_every_label_and_number_stands_in_the_figure():
         "+2.5",
         "−2.5",
     ):
-        assert text in said
+        assert text in found
     assert len(fills(drawn(GRID))) == 6
 
 
-def test_a_screen_reader_is_told_the_same():
+def test_a_screen_reader_gets_the_same():
     root = drawn(GRID)
     assert root.get("role") == "img"
     assert root.get("aria-label") == root.find(SVG + "title").text == GRID.title
-    told = root.find(SVG + "desc").text
-    assert told.startswith("Four shots. clothing: trashnet +1.2, dtd10 −0.5, photo +0.0; ")
+    description = root.find(SVG + "desc").text
+    assert description.startswith("Four shots. clothing: trashnet +1.2, dtd10 −0.5, photo +0.0; ")
     assert 'signs "A", dtd10: +2.5' in fills(root)
 
 
@@ -100,8 +100,8 @@ def test_letters_stand_out_from_their_cell():
         assert (max(pair) + 0.05) / (min(pair) + 0.05) >= 4.5  # WCAG AA for small letters
 
 
-def test_a_figure_of_eighteen_donors_fits_1280_pixels_with_numbers_that_can_be_read():
-    names = tuple(f"donor number {i}" for i in range(18))
+def test_a_figure_of_eighteen_rows_fits_1280_pixels_with_numbers_that_can_be_read():
+    names = tuple(f"task number {i}" for i in range(18))
     root = drawn(Grid("t", names, names, ((-0.55,) * 18,) * 18, number="+.2f"))
     assert root.get("width") == "1280"
     sizes = {
@@ -115,7 +115,12 @@ def test_a_figure_of_eighteen_donors_fits_1280_pixels_with_numbers_that_can_be_r
 
 
 def test_a_number_that_rounds_to_zero_has_no_minus():
-    assert [GRID.shown(value) for value in (-0.04, 0.04, 0.0, -0.06)] == ["+0.0", "+0.0", "+0.0", "−0.1"]
+    assert [GRID.format_value(value) for value in (-0.04, 0.04, 0.0, -0.06)] == [
+        "+0.0",
+        "+0.0",
+        "+0.0",
+        "−0.1",
+    ]
 
 
 def test_cells_too_narrow_for_numbers_keep_them_as_tooltips():
@@ -146,7 +151,7 @@ def test_a_grid_that_does_not_fit_its_labels_is_refused(rows, values, sentence):
         Grid("t", rows, ("x", "y"), values)
 
 
-def test_long_names_are_cut_where_they_stand_and_whole_where_they_are_told():
+def test_long_names_are_cut_in_the_figure_and_whole_in_the_tooltips():
     long = "x" * 500
     root = drawn(Grid("t", (long, "海豹" * 100), ("a",), ((1.0,), (2.0,))))
     shown = [text for text in words(root) if text and "…" in text]
@@ -156,15 +161,17 @@ def test_long_names_are_cut_where_they_stand_and_whole_where_they_are_told():
 
 
 def test_a_long_sentence_is_broken_into_lines_on_a_phone():
-    told = "A sentence about this figure that is a good deal longer than a phone is wide, and goes on and on."
-    root = ET.fromstring(heat_map(Grid("t", ("a",), ("x",), ((1.0,),), about=told), width=PHONE))
-    lines = [text for text in words(root) if text and text in told and len(text) > 1]
+    about = (
+        "A sentence about this figure that is a good deal longer than a phone is wide, and goes on and on."
+    )
+    root = ET.fromstring(heat_map(Grid("t", ("a",), ("x",), ((1.0,),), about=about), width=PHONE))
+    lines = [text for text in words(root) if text and text in about and len(text) > 1]
     assert len(lines) >= 2
-    assert " ".join(lines) == told
+    assert " ".join(lines) == about
     assert max(map(len, lines)) * 7.2 <= PHONE
 
 
-def test_the_key_of_counts_says_no_number_twice():
+def test_the_key_of_counts_has_no_number_twice():
     grid = Grid("counts", ("a",), ("b", "c"), ((0.0, 2.0),), number=".0f")
     key = re.findall(r'font-size="11"[^>]*>([^<]+)<', heat_map(grid))
     assert key == ["0", "1", "2"]

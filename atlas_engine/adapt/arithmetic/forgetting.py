@@ -90,10 +90,10 @@ def _accuracy(
             f"'{strange[0]}' is no {task} class of this recipe. It has: {', '.join(known)}. Give those."
         )
     shape = engine.backbone.preprocessing
-    pixels = support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
+    pixels = support.pixels(shape.size, resize=shape.resize, interpolation=shape.interpolation)
     columns = task_columns(recipe, task)
     logits = engine.logits(recipe, pixels, bank=bank)[:, columns]
     truth = torch.tensor([known.index(support.classes[label]) for label in support.labels])
-    return predictions_from_logits(
-        tuple(picture.name for picture in support.pictures), known, logits
-    ).accuracy(truth)
+    return predictions_from_logits(tuple(picture.name for picture in support.images), known, logits).accuracy(
+        truth
+    )

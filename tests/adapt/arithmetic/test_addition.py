@@ -66,7 +66,7 @@ def test_a_saved_recipe_gives_the_accuracies_that_were_told(engine, bank, tasks,
     result.save(tmp_path / "r.atlas.safetensors")
     recipe = Recipe.load(tmp_path / "r.atlas.safetensors")
     assert task_classes(recipe) == {name: support.classes for name, support in tasks.items()}
-    squares = tasks["task0"].squares(32, resize="shortest", interpolation="bicubic")
+    squares = tasks["task0"].pixels(32, resize="shortest", interpolation="bicubic")
     logits = engine.logits(recipe, squares, bank=bank)
     assert torch.equal(logits, engine.logits(result.recipe, squares, bank=bank))
     assert recipe.config["task0 after"] == next(

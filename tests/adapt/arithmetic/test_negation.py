@@ -100,7 +100,7 @@ def test_a_cancelled_run_still_hands_over_a_recipe_within_the_bound(engine, bank
 def test_the_target_s_own_vector_is_by_default_the_one_whose_images_are_nearest(
     engine, bank, target, control
 ):
-    feature = engine.features(target.pictures).mean(dim=0)
+    feature = engine.features(target.images).mean(dim=0)
     centroids = (-feature, feature, torch.randn(16, generator=torch.Generator().manual_seed(0)))
     vectors = [
         TaskVector(name, bank.vector(name).blocks, bank.base, VectorInfo(centroid=tuple(centroid.tolist())))
@@ -146,8 +146,8 @@ def test_a_slider_goes_from_zero_shot_to_the_recipe(engine, bank, target, contro
         engine, result.recipe, target, control, scales=(0, 0.5, 1), bank=bank
     )
     labels = torch.tensor(target.labels)
-    assert none.target == pytest.approx(engine.predict(target.pictures, target.classes).accuracy(labels))
-    squares = target.squares(32, resize="shortest", interpolation="bicubic")
+    assert none.target == pytest.approx(engine.predict(target.images, target.classes).accuracy(labels))
+    squares = target.pixels(32, resize="shortest", interpolation="bicubic")
     answers = engine.logits(result.recipe, squares, bank=bank)[:, :2].argmax(1)
     assert whole.target == pytest.approx((answers == labels).float().mean().item())
     assert half.scale == 0.5

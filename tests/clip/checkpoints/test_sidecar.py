@@ -22,7 +22,7 @@ def test_accuracies_come_from_a_model_card_or_from_the_papers_lists(tmp_path):
 
 
 def test_the_activation_is_read_from_the_config_beside_the_weights(tmp_path):
-    runtime.ready()
+    runtime.ensure_torchvision()
     import transformers
 
     transformers.CLIPVisionConfig().save_pretrained(tmp_path)

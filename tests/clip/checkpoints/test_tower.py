@@ -13,7 +13,7 @@ from atlas_engine.errors import ModelError
 from tests.pickled import save_pickled_encoder
 from tests.tiny import tiny_clip
 
-runtime.ready()
+runtime.ensure_torchvision()
 import transformers  # noqa: E402 - `runtime.ready` makes it importable
 from open_clip.transformer import QuickGELU, VisionTransformer  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Reading good pictures: every way in, every mode, the right way up; the same in and out of the helper."""
+"""Good images are read from every kind of source and mode, upright, the same in and out of the helper."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def png(depth, colour_type, row, *, transparent=b""):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + key + pixels + chunk(b"IEND", b"")
 
 
-def only_colour(picture):
-    colours = np.unique(picture.pixels.reshape(-1, 3), axis=0)
+def only_colour(image):
+    colours = np.unique(image.pixels.reshape(-1, 3), axis=0)
     assert len(colours) == 1
     return tuple(int(value) for value in colours[0])
 
 
-def test_a_path_bytes_a_pil_image_and_an_array_give_the_same_picture(tmp_path):
+def test_a_path_bytes_a_pil_image_and_an_array_give_the_same_image(tmp_path):
     path = tmp_path / "ramp.png"
     path.write_bytes(encoded(drawn()))
-    pictures = [
+    images = [
         read_image(source)
         for source in (
             path,
@@ -63,13 +63,13 @@ def test_a_path_bytes_a_pil_image_and_an_array_give_the_same_picture(tmp_path):
             drawn(),
         )
     ]
-    assert set(pictures) == {Image("the same", drawn())}
-    assert [picture.name for picture in pictures] == ["ramp.png", "ramp.png"] + ["image"] * 4
+    assert set(images) == {Image("the same", drawn())}
+    assert [image.name for image in images] == ["ramp.png", "ramp.png"] + ["image"] * 4
 
 
-def test_a_picture_is_given_back_as_it_is():
-    picture = read_image(drawn(), name="ramp")
-    assert read_image(picture) is picture
+def test_an_image_is_returned_as_it_is():
+    image = read_image(drawn(), name="ramp")
+    assert read_image(image) is image
 
 
 FILES = {
@@ -97,16 +97,16 @@ def test_lossless_files_come_back_exactly():
 
 @pytest.mark.parametrize(("width", "height"), [(1000, 600), (600, 1000), (449, 449)])
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_large_pictures_are_shrunk_to_the_short_side_we_keep(width, height, kind):
-    picture = read_image(encoded(drawn(width, height), kind))
-    assert min(picture.width, picture.height) == 448
-    assert picture.width / picture.height == pytest.approx(width / height, rel=0.002)  # one pixel of rounding
-    shrunk = PILImage.fromarray(drawn(width, height)).resize((picture.width, picture.height))
-    off = np.abs(picture.pixels.astype(int) - np.asarray(shrunk).astype(int))
+def test_large_images_are_shrunk_to_the_short_side_we_keep(width, height, kind):
+    image = read_image(encoded(drawn(width, height), kind))
+    assert min(image.width, image.height) == 448
+    assert image.width / image.height == pytest.approx(width / height, rel=0.002)  # one pixel of rounding
+    shrunk = PILImage.fromarray(drawn(width, height)).resize((image.width, image.height))
+    off = np.abs(image.pixels.astype(int) - np.asarray(shrunk).astype(int))
     assert off.mean() < 2  # JPEG loss and another kernel; a wrong crop or channel order gives tens
 
 
-def test_small_pictures_keep_their_size():
+def test_small_images_keep_their_size():
     assert read_image(drawn(40, 24)).pixels.shape == (24, 40, 3)
 
 
@@ -130,9 +130,9 @@ def test_every_exif_orientation_is_turned_upright(orientation):
     assert np.array_equal(read_image(encoded(stored, exif=exif)).pixels, drawn())
 
 
-def test_a_broken_exif_block_does_not_spoil_the_picture():
-    picture = read_image(encoded(drawn(), exif=b"Exif\0\0II*\0\xff\xff\xff\xff nonsense"))
-    assert np.array_equal(picture.pixels, drawn())
+def test_a_broken_exif_block_does_not_spoil_the_image():
+    image = read_image(encoded(drawn(), exif=b"Exif\0\0II*\0\xff\xff\xff\xff nonsense"))
+    assert np.array_equal(image.pixels, drawn())
 
 
 def palette(transparency):
@@ -185,7 +185,7 @@ def test_sixteen_bits_are_scaled_and_not_clipped(kind):
     assert only_colour(read_image(data)) == colour
 
 
-def test_a_cmyk_photo_comes_out_in_its_colours():
+def test_a_cmyk_image_keeps_its_colours():
     red, green, blue = only_colour(
         read_image(encoded(PILImage.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG"))
     )
@@ -221,7 +221,7 @@ def test_the_first_bytes_count_and_not_the_ending(tmp_path):
         drawn()[:, :, 0].T.copy().T,
     ],
 )
-def test_grey_arrays_of_every_kind_give_the_same_grey_picture(array):
+def test_grey_arrays_of_every_kind_give_the_same_grey_image(array):
     expected = np.repeat(drawn()[:, :, :1], 3, axis=2)
     assert np.array_equal(read_image(array).pixels, expected)
 
@@ -239,11 +239,11 @@ def test_an_array_with_alpha_is_laid_on_white():
         (drawn().astype(float), "floats from 0 to"),
         (np.full((16, 16), np.nan), "floats from nan"),
         (np.zeros((0, 16), np.uint8), "each side needs at least 8"),
-        (["a", "list"], "is a list, which is no picture"),
+        (["a", "list"], "is a list, which is no image"),
         (None, "is a NoneType"),
     ],
 )
-def test_what_is_no_picture_array_is_refused_by_name(array, words):
+def test_an_array_that_is_no_image_is_refused_by_name(array, words):
     with pytest.raises(ImageError, match=f"^frame 7: .*{words}"):
         read_image(array, name="frame 7")
 
@@ -258,8 +258,8 @@ def test_a_pil_image_of_a_deep_mode_is_scaled():
 def test_read_images_skips_or_raises_as_told(tmp_path):
     (tmp_path / "bad.jpg").write_bytes(b"nonsense")
     sources = [drawn(), tmp_path / "bad.jpg", encoded(drawn())]
-    pictures, errors = read_images(sources, on_error="skip")
-    assert [picture.name for picture in pictures] == ["image 1", "image 3"]
+    images, errors = read_images(sources, on_error="skip")
+    assert [image.name for image in images] == ["image 1", "image 3"]
     assert [str(error).split(":")[0] for error in errors] == ["bad.jpg"]
     with pytest.raises(ImageError, match=r"^bad\.jpg: "):
         read_images(sources)
