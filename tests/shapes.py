@@ -17,7 +17,7 @@ def check_shapes(fn):
     @functools.cache
     def hints():
         """The hints that are shapes; resolved at the first call, when every name is there."""
-        named = typing.get_type_hints(fn)
+        named = {name: _resolved(hint, fn) for name, hint in fn.__annotations__.items()}
         return {name: kinds for name, hint in named.items() if (kinds := _array_kinds(hint))}
 
     @functools.wraps(fn)
@@ -29,6 +29,14 @@ def check_shapes(fn):
         return result
 
     return checked
+
+
+def _resolved(hint, fn):
+    """The hint itself; None where it names what is imported for mypy alone."""
+    try:
+        return eval(hint, fn.__globals__) if isinstance(hint, str) else hint
+    except NameError:
+        return None
 
 
 def _array_kinds(hint):

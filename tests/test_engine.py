@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_a_warm_cache_gives_back_the_same_numbers_without_the_tower(engine, tmp_
         first = Atlas(engine.backbone, cache=cache).predict(pictures, CLASSES)
         assert len(cache) == len(pictures) + len(CLASSES)
         deaf = copy.copy(engine.backbone)
-        object.__setattr__(deaf, "text", _fail)  # a cached answer asks neither tower
+        object.__setattr__(deaf, "encode_text", _fail)  # a cached answer asks neither tower
         warm = Atlas(deaf, cache=cache)
         assert torch.equal(warm.predict(pictures, CLASSES).probs, first.probs)
 
@@ -98,3 +99,36 @@ def test_a_one_shot_does_it_all(examples):
 
 def _fail(_texts):
     raise AssertionError("the text tower was asked")
+
+
+def test_predicting_neither_hashes_the_whole_tower_nor_looks_for_a_bank(engine, tmp_path, monkeypatch):
+    def refuse(*_args):
+        raise AssertionError("a prediction needs neither")
+
+    monkeypatch.setattr("atlas_engine.engine.fingerprint", refuse)
+    with Cache(tmp_path) as cache:
+        session = Atlas(engine.backbone, bank_path=refuse, cache=cache)
+        first = session.predict([noise_picture(0)], CLASSES)
+        assert torch.equal(session.predict([noise_picture(0)], CLASSES).probs, first.probs)
+
+
+def test_a_recipe_is_used_many_times_and_the_tower_is_hashed_once_for_each_kind(engine, monkeypatch):
+    from atlas_engine.bank.vector import fingerprint
+
+    hashed = []
+    monkeypatch.setattr(
+        "atlas_engine.engine.fingerprint", lambda weights: hashed.append(len(weights)) or fingerprint(weights)
+    )
+    session = Atlas(engine.backbone, bank_path=engine.bank_path)
+    recipe = atlas.Recipe.load("assets/examples/apples/recipe.atlas.safetensors")
+    for strength in (0.0, 0.5, 1.0):
+        session.adapted(atlas.scale_recipe(recipe, strength))
+    assert len(hashed) == 2, "with its buffers, as recipes know it, and without, as banks do"
+
+
+def test_weights_that_were_trained_further_are_other_weights_to_the_cache(engine):
+    other = copy.deepcopy(engine.backbone.visual)
+    with torch.no_grad():
+        next(iter(other.parameters())).mul_(1.001)
+    changed = Atlas(dataclasses.replace(engine.backbone, visual=other))
+    assert changed.weights_id != engine.weights_id

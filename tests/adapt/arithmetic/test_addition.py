@@ -96,7 +96,10 @@ def test_tasks_find_their_own_vectors_by_name_or_data_set(bank):
 
 def test_a_picture_without_its_label_tells_its_task_alone():
     pictures = TaskImages(
-        torch.zeros(4, 3, 2, 2), torch.tensor([1, 0, 4, 3]), torch.tensor([0, 0, 1, 1]), (2, 3)
+        torch.zeros(4, 3, 2, 2, dtype=torch.uint8),
+        torch.tensor([1, 0, 4, 3]),
+        torch.tensor([0, 0, 1, 1]),
+        (2, 3),
     )
     assert pictures.without_labels().labels.tolist() == [0, 0, 2, 2]
 
