@@ -233,9 +233,9 @@ class _Adaptation:
         if self.head.feature_level is FeatureLevel.multi_scale:
             self.moving.fit_feature_stats(clean)
         draw = runtime.generator(self.seed)
-        looks = [clean, *(self.view(pixels, draw) for _ in range(self.head.views))]
+        looks = [clean, *(self.view(pixels, draw) for _ in range(self.head.extra_views))]
         if not self.method.mixes:
-            return self.ended(self.name, self.recipe(self.name, self.head.alone(self.evidence(looks))))
+            return self.ended(self.name, self.recipe(self.name, self.head.fit_alone(self.evidence(looks))))
         run = self.checked if self.name == AUTO else self.unchecked
         return (yield from run(looks, self.look(pixels, looks[1:], draw)))
 
@@ -263,7 +263,7 @@ class _Adaptation:
         fold = held_out_folds(plain, folds=self.config.folds, seed=self.seed)
         labels = labels_per_fold(self.labels, fold)
         heads = self.heads(self.evidence(looks), labels)
-        zero_shot = HEADS["none"].alone(plain)
+        zero_shot = HEADS["none"].fit_alone(plain)
         answers = {ZERO_SHOT: zero_shot.logits(plain.features)}
         answers[PREVIEW] = _in_turn(fold, lambda run, rows: heads[run].logits(plain.features[rows]))
         self.story.estimates = estimate_accuracies(answers, self.labels, fold)
@@ -300,7 +300,10 @@ class _Adaptation:
 
     def heads(self, evidence: LabelledFeatures, labels: Tensor) -> list[Head]:
         """Where the head begins, for every labelling (R N)."""
-        return [self.head.start(evidence.labelled(row.repeat(1 + self.head.views))) for row in labels]
+        return [
+            self.head.initialise(evidence.with_labels(row.repeat(1 + self.head.extra_views)))
+            for row in labels
+        ]
 
     def beside(self, heads: Sequence[Head], evidence: LabelledFeatures) -> Sequence[Head]:
         """The heads that coefficients are learned under: these, or the class names for one that follows.
