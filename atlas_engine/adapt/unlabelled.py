@@ -113,7 +113,7 @@ def learn_unlabelled(
     seed: int = 0,
     stop: StopFlag | None = None,
 ) -> Generator[Step, None, LoopResult]:
-    """Make an objective small over the views; what it asks of the loop (`ObjectiveRow.loop`) is granted.
+    """Make an objective small over the views; its `loop_defaults` apply.
 
     `proportions` (C) are for an objective that needs them.
     """
@@ -133,7 +133,7 @@ def effective_config(config: TestTimeConfig, objective: str, *, pictures: int) -
     batch = max(1, min(config.batch, pictures))
     steps = max(config.steps, math.ceil(config.epochs * pictures / batch)) if config.steps else 0
     usual = TestTimeConfig()
-    wishes = find_objective(objective).loop
+    wishes = find_objective(objective).loop_defaults
     free = {name: wish for name, wish in wishes.items() if getattr(config, name) == getattr(usual, name)}
     changes: dict[str, Any] = {"steps": steps, **free}
     return replace(config, **changes)

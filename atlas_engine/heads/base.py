@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -43,11 +43,14 @@ UNIT_LENGTH_TOLERANCE = 1e-2  # of a unit vector that went through half precisio
 
 @dataclass(frozen=True, eq=False)
 class LabelledFeatures:
-    """What a head is fitted on. The tensors are copied, detached and moved to the device of the features."""
+    """What a head is fitted on, checked when it is made.
 
-    features: Float[Tensor, "N D"]  # rows of length 1
-    labels: Int[Tensor, " N"]  # class numbers, or UNUSED
-    text: Float[Tensor, "C D"]  # embeddings of the class names, rows of length 1
+    The tensors are copied, detached and moved to the device of the features.
+    """
+
+    features: Tensor  # (N D), rows of length 1
+    labels: Tensor  # (N), class numbers, or UNUSED
+    text: Tensor  # (C D), embeddings of the class names, rows of length 1
     logit_scale: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
@@ -87,6 +90,7 @@ class LabelledFeatures:
         return f"LabelledFeatures({size}, on {self.features.device})"
 
 
+@runtime_checkable
 class Head(Protocol):
     """Features to logits, by tensors of which some may be learned jointly with the coefficients."""
 

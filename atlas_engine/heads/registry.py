@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -32,6 +32,7 @@ class FeatureLevel(Enum):
     multi_scale = "and the pooled maps of earlier layers"
 
 
+@runtime_checkable
 class RebuildHead(Protocol):
     """A function that makes a head from the tensors of a recipe."""
 

@@ -20,7 +20,7 @@ from atlas_engine.clip.backbone import Backbone
 from atlas_engine.data.split import near_duplicate_groups, split_groups
 from atlas_engine.data.support import Support
 from atlas_engine.heads.cross_validation import wilson_interval
-from atlas_engine.objectives.multitask import own_logits
+from atlas_engine.objectives.multitask import mask_other_tasks
 from atlas_engine.result import Estimate
 
 __all__ = ["ArithmeticContext", "ArithmeticTask", "TaskImages", "TaskScore", "split_held_out", "vector_of"]
@@ -100,7 +100,7 @@ class TaskImages:
 
     def marks(self, logits: Tensor) -> tuple[TaskScore, ...]:
         """Each task's mark by logits (N ΣC), every picture among the classes of its own task."""
-        right = own_logits(logits, self.labels, self.sizes).argmax(dim=1) == self.labels
+        right = mask_other_tasks(logits, self.labels, self.sizes).argmax(dim=1) == self.labels
         masks = [self.tasks == number for number in range(len(self.sizes))]
         return tuple(TaskScore(int(right[mask].sum()), int(mask.sum())) for mask in masks)
 
