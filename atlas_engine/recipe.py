@@ -1,9 +1,16 @@
-"""The recipe: a small file that rebuilds an adapted model. Of models and banks it knows only fingerprints.
+"""The recipe: a small file that rebuilds an adapted model, and the predictor made from it.
 
-One safetensors file: the coefficients as float32, of the blocks that have any, what an adapter head learned
-(if any, in float16 as a rule) and, as JSON in the file's metadata, where they come from. Recipes travel
-between strangers, so `Recipe.load` believes nothing: sizes, names, dtypes, shapes and values are checked
-before a recipe exists. The same checks hold for a recipe made here, so that what is saved can be loaded.
+    recipe.save("otters.atlas.safetensors")
+    recipe = Recipe.load("otters.atlas.safetensors")
+    predict = as_predictor(recipe, tower, backbone, text)       # the adapted tower, its classes' embeddings
+    logits = predict(pixels)                                    # (N 3 S S) uint8 -> (N C), as often as wanted
+
+A recipe is one safetensors file: the coefficients λ in float32 (without blocks where all are 0), the tensors
+of the head (usually float16) and, as JSON in the file's metadata, where they come from. It holds fingerprints
+of the model and the bank, not their weights.
+
+Strangers exchange recipes, so `Recipe.load` trusts nothing: sizes, names, dtypes, shapes and values are
+checked before a recipe exists. A recipe made here passes the same checks, so what is saved can be loaded.
 """
 
 from __future__ import annotations
@@ -18,6 +25,7 @@ from typing import TypeAlias, TypeVar
 
 import safetensors.torch
 import torch
+from jaxtyping import Float, UInt8
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,27 +45,28 @@ from atlas_engine.errors import AtlasError, RecipeError
 from atlas_engine.files import atomic_write
 from atlas_engine.heads.registry import FeatureLevel, find_head
 
-__all__ = ["MAX_RECIPE_NBYTES", "Recipe", "as_predictor"]
+__all__ = ["MAX_RECIPE_NBYTES", "Json", "Recipe", "as_predictor"]
 
 MAX_RECIPE_NBYTES = 64 * 2**20
 MAX_HEADER_NBYTES = 8 * 2**20
 MAX_TEXT = 300  # characters of one name
 MAX_ITEMS = 20_000  # names in one list
 FORMAT = "atlas-recipe-2"
-LAM = "coefficients"
-HEAD = "head."
+LAM = "coefficients"  # the name of λ among the tensors of the file
+HEAD = "head."  # what the names of the head's tensors begin with there
+PREDICT_BATCH = 32
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Kind = TypeVar("Kind")
 
 
-def _versions() -> dict[str, str]:
+def _current_versions() -> dict[str, str]:
     return {"atlas": software_version(), "torch": torch.__version__}
 
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """Coefficients and where they come from. ``head`` is what an adapter head learned, by name."""
+    """Coefficients, the tensors of a head by name, and where they come from."""
 
     coefficients: Coefficients
     model: str
@@ -67,20 +76,20 @@ class Recipe:
     method: str = ""
     config: Mapping[str, Json] = field(default_factory=dict)
     seed: int = 0
-    versions: Mapping[str, str] = field(default_factory=_versions)
+    versions: Mapping[str, str] = field(default_factory=_current_versions)
     head: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        own = dataclasses.replace(self.coefficients, values=_owned(self.coefficients.values))
+        own = dataclasses.replace(self.coefficients, values=_cpu_copy(self.coefficients.values))
         object.__setattr__(self, "coefficients", own)
-        object.__setattr__(self, "head", {name: _owned(tensor) for name, tensor in self.head.items()})
+        object.__setattr__(self, "head", {name: _cpu_copy(tensor) for name, tensor in self.head.items()})
         _check_texts(self)
         _check_tensors(self)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Recipe) or _describe(self) != _describe(other):
+        if not isinstance(other, Recipe) or _description(self) != _description(other):
             return False
-        mine, theirs = _tensors(self), _tensors(other)
+        mine, theirs = _named_tensors(self), _named_tensors(other)
         return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
     __hash__ = None  # type: ignore[assignment]
@@ -90,7 +99,7 @@ class Recipe:
         return f"Recipe({self.method or 'coefficients'} for {self.model}, {size}, seed {self.seed})"
 
     def check(self, *, model_fingerprint: str, bank_fingerprint: str) -> None:
-        """Refuse another model or bank than the recipe was made with."""
+        """Raise a `RecipeError` unless the recipe was made with this model and this bank."""
         pairs = {
             "model": (self.model_fingerprint, model_fingerprint),
             "bank": (self.bank_fingerprint, bank_fingerprint),
@@ -105,15 +114,20 @@ class Recipe:
     def scaled(
         self, *, tasks: Mapping[str, float] | None = None, layers: Mapping[int, float] | None = None
     ) -> Recipe:
-        """A new recipe with some tasks or layers stronger, weaker or (at 0) knocked out; all else is kept."""
+        """The same recipe with the λ of some tasks or layers times a factor; 0 removes one."""
         return dataclasses.replace(self, coefficients=self.coefficients.scaled(tasks=tasks, layers=layers))
 
     def save(self, path: Path | str) -> None:
-        """Write the recipe to one safetensors file, whole or not at all."""
+        """Write the recipe to one safetensors file, completely or not at all."""
         target = Path(path)
         if not target.parent.is_dir():
             raise RecipeError(f"there is no folder '{target.parent}' to save the recipe in. Create it first.")
-        data = safetensors.torch.save(_saved(self), metadata={"format": FORMAT, "recipe": _dump(self)})
+        description = json.dumps(
+            _description(self), allow_nan=False, ensure_ascii=False, separators=(",", ":")
+        )
+        data = safetensors.torch.save(
+            _tensors_to_save(self), metadata={"format": FORMAT, "recipe": description}
+        )
         try:
             with atomic_write(target) as part:
                 part.write_bytes(data)
@@ -122,89 +136,123 @@ class Recipe:
 
     @classmethod
     def load(cls, path: Path | str) -> Recipe:
-        """Read a recipe that anybody may have written; anything odd about it is a `RecipeError`."""
+        """The recipe in a file that anybody may have written, or a `RecipeError`."""
         try:
-            data = _read(Path(path))
-            return _rebuild(_facts(data), safetensors.torch.load(data))
+            data = _read_file(Path(path))
+            return _build_recipe(_read_description(data), safetensors.torch.load(data))
         except KeyError as error:
             raise RecipeError(f"'{path}' is not a recipe that can be used: it lacks {error}.") from error
         except (AtlasError, OSError, RecursionError, SafetensorError, ValueError) as error:
             raise RecipeError(f"'{path}' is not a recipe that can be used: {error}") from error
 
 
-def _owned(tensor: Tensor) -> Tensor:
+Predictor: TypeAlias = Callable[[UInt8[Tensor, "N 3 S S"]], Float[Tensor, "N C"]]
+
+
+def as_predictor(
+    recipe: Recipe, tower: nn.Module, backbone: Backbone, text: Float[Tensor, "C D"]
+) -> Predictor:
+    """A function from pixels to logits over the recipe's classes: (N 3 S S) uint8 -> (N C).
+
+    ``tower`` is the image tower at the recipe's coefficients, ``text`` has the embeddings of its classes.
+    """
+    spec = find_head(str(recipe.config.get("head", "none")))
+    tensors = {name: tensor.to(backbone.device).float() for name, tensor in recipe.head.items()}
+    feature_stats, head_tensors = FeatureStats.from_tensors(tensors)
+    if spec.feature_level is not FeatureLevel.projected:
+        tower = with_feature_levels(tower, feature_stats=feature_stats)
+
+    @torch.inference_mode()
+    def predict(pixels: UInt8[Tensor, "N 3 S S"]) -> Float[Tensor, "N C"]:
+        batches = torch.split(pixels, PREDICT_BATCH)
+        features = torch.cat([tower(backbone.as_input(batch.float() / 255)).float() for batch in batches])
+        features = F.normalize(features, dim=-1)
+        width = features.shape[1]
+        logit_scale = matching_logit_scale(backbone.logit_scale, text, width, feature_stats=feature_stats)
+        head = spec.rebuild(head_tensors, pad_text_embeddings(text, width), logit_scale=logit_scale)
+        return head.logits(features)
+
+    return predict
+
+
+# ---- what goes into the file
+
+
+def _cpu_copy(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True).contiguous()
 
 
-def _tensors(recipe: Recipe) -> dict[str, Tensor]:
+def _named_tensors(recipe: Recipe) -> dict[str, Tensor]:
+    """λ and the head's tensors, under their names in the file."""
     return {LAM: recipe.coefficients.values, **{HEAD + name: tensor for name, tensor in recipe.head.items()}}
 
 
-def _saved(recipe: Recipe) -> dict[str, Tensor]:
+def _tensors_to_save(recipe: Recipe) -> dict[str, Tensor]:
+    """The named tensors, with λ cut down to its columns that are not all 0."""
     values = recipe.coefficients.values
-    moved = values[:, _moved(recipe.coefficients)] if values.ndim > 1 else values
-    return _tensors(recipe) | {LAM: moved.contiguous()}
+    kept = values[:, _nonzero_columns(recipe.coefficients)] if values.ndim > 1 else values
+    return _named_tensors(recipe) | {LAM: kept.contiguous()}
 
 
-def _moved(of: Coefficients) -> list[int]:
-    """The blocks, or whatever the layout's second dimension counts, that have a coefficient other than 0."""
-    if of.values.ndim < 2:
+def _nonzero_columns(coefficients: Coefficients) -> list[int]:
+    """Which columns of λ, blocks as a rule, hold anything but 0; none for a layout without columns."""
+    if coefficients.values.ndim < 2:
         return []
-    places: list[int] = of.values.transpose(0, 1).flatten(1).any(dim=1).nonzero()[:, 0].tolist()
-    return places
+    nonzero = coefficients.values.transpose(0, 1).flatten(1).any(dim=1).nonzero()
+    columns: list[int] = nonzero[:, 0].tolist()
+    return columns
 
 
-def _spread(values: Tensor, moved: Sequence[int], shape: Sequence[int]) -> Tensor:
-    """All coefficients, of this shape, from those that were saved; the others are 0."""
+def _restore_columns(values: Tensor, columns: Sequence[int], shape: Sequence[int]) -> Tensor:
+    """λ of this shape from the columns that were saved; the others are 0."""
     if len(shape) < 2 or not shape[0]:
         return values
     if 4 * math.prod(shape) > MAX_RECIPE_NBYTES:
         raise RecipeError(f"its tasks and blocks have room for {math.prod(shape)} coefficients, too many.")
-    if list(moved) != sorted({place for place in moved if 0 <= place < shape[1]}):
+    if list(columns) != sorted({column for column in columns if 0 <= column < shape[1]}):
         raise RecipeError("the blocks that it has coefficients for are not in order, or not its own.")
-    wanted = (shape[0], len(moved), *shape[2:])
+    wanted = (shape[0], len(columns), *shape[2:])
     if tuple(values.shape) != wanted:
         raise RecipeError(
             f"its coefficients are {tuple(values.shape)}, but its tasks and blocks need {wanted}."
         )
-    return values.new_zeros(shape).index_copy(1, torch.tensor(moved, dtype=torch.long), values)
+    return values.new_zeros(shape).index_copy(1, torch.tensor(columns, dtype=torch.long), values)
 
 
-def _describe(recipe: Recipe) -> dict[str, Json]:
-    """All but the tensors, as JSON types."""
-    of = recipe.coefficients
+def _description(recipe: Recipe) -> dict[str, Json]:
+    """Everything but the tensors, as JSON types. The keys are the file format."""
+    coefficients = recipe.coefficients
     return {
         "model": recipe.model,
         "model_fingerprint": recipe.model_fingerprint,
         "bank_fingerprint": recipe.bank_fingerprint,
-        "blocks_fingerprint": of.blocks.fingerprint,
+        "blocks_fingerprint": coefficients.blocks.fingerprint,
         "classes": list(recipe.classes),
         "method": recipe.method,
         "config": dict(recipe.config),
         "seed": recipe.seed,
         "versions": dict(recipe.versions),
         "layout": {
-            "granularity": of.layout.granularity,
-            "partitions": of.layout.partitions,
-            "seed": of.layout.seed,
+            "granularity": coefficients.layout.granularity,
+            "partitions": coefficients.layout.partitions,
+            "seed": coefficients.layout.seed,
         },
-        "tasks": list(of.tasks),
-        "blocks": [[block.name, list(block.shape), block.layer, block.kind] for block in of.blocks],
+        "tasks": list(coefficients.tasks),
+        "blocks": [[block.name, list(block.shape), block.layer, block.kind] for block in coefficients.blocks],
         "head": list[Json](sorted(recipe.head)),
-        "moved": list[Json](_moved(of)),
+        "moved": list[Json](_nonzero_columns(coefficients)),
     }
 
 
-def _dump(recipe: Recipe) -> str:
-    return json.dumps(_describe(recipe), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+# ---- checks of a recipe, made here or read
 
 
 def _check_texts(recipe: Recipe) -> None:
-    of = recipe.coefficients
+    coefficients = recipe.coefficients
     lists = {
         "class": recipe.classes,
-        "task": of.tasks,
-        "block": of.blocks.names,
+        "task": coefficients.tasks,
+        "block": coefficients.blocks.names,
         "version": (*recipe.versions, *recipe.versions.values()),
         "head tensor": tuple(recipe.head),
         "setting": (*recipe.config, *_config_texts(recipe.config)),
@@ -216,7 +264,7 @@ def _check_texts(recipe: Recipe) -> None:
         for text in texts:
             if len(text) > MAX_TEXT or not is_legible(text):
                 raise RecipeError(f"the {what} name {text[:40]!r} is too long or has unprintable characters.")
-    if len(set(of.tasks)) != len(of.tasks) or not of.tasks:
+    if len(set(coefficients.tasks)) != len(coefficients.tasks) or not coefficients.tasks:
         raise RecipeError("its task names are not all different, or there are none.")
 
 
@@ -229,13 +277,12 @@ def _config_texts(config: Mapping[str, Json]) -> list[str]:
 
 
 def _check_tensors(recipe: Recipe) -> None:
-    of = recipe.coefficients
-    wanted = of.layout.shape(len(of.tasks), of.blocks)
-    if tuple(of.values.shape) != wanted:
-        raise RecipeError(
-            f"its coefficients are {tuple(of.values.shape)}, but its tasks and blocks need {wanted}."
-        )
-    for name, tensor in _tensors(recipe).items():
+    coefficients = recipe.coefficients
+    shape = tuple(coefficients.values.shape)
+    wanted = coefficients.layout.shape(len(coefficients.tasks), coefficients.blocks)
+    if shape != wanted:
+        raise RecipeError(f"its coefficients are {shape}, but its tasks and blocks need {wanted}.")
+    for name, tensor in _named_tensors(recipe).items():
         if tensor.dtype != torch.float32 and (tensor.dtype != torch.float16 or name == LAM):
             needed = "float32" if name == LAM else "float32 or float16"
             raise RecipeError(f"'{name}' is {tensor.dtype}, and must be {needed}.")
@@ -243,7 +290,10 @@ def _check_tensors(recipe: Recipe) -> None:
             raise RecipeError(f"'{name}' holds NaN or infinity.")
 
 
-def _read(path: Path) -> bytes:
+# ---- reading a file that anybody may have written
+
+
+def _read_file(path: Path) -> bytes:
     if not path.is_file():
         raise RecipeError("there is no such file.")
     with path.open("rb") as file:
@@ -253,98 +303,72 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _facts(data: bytes) -> dict[str, Json]:
+def _read_description(data: bytes) -> dict[str, Json]:
     """The JSON in the metadata. The tensors' part of the header is left to safetensors, which checks it."""
     nbytes = int.from_bytes(data[:8], "little")
     if len(data) < 8 or nbytes > min(MAX_HEADER_NBYTES, len(data) - 8):
         raise RecipeError("it is not a safetensors file, or it is cut short.")
-    header = json.loads(data[8 : 8 + nbytes], parse_constant=_no_constant)
-    metadata = _as(dict, _as(dict, header, "header").get("__metadata__"), "metadata")
+    header = json.loads(data[8 : 8 + nbytes], parse_constant=_refuse_constant)
+    metadata = _expect(dict, _expect(dict, header, "header").get("__metadata__"), "metadata")
     if metadata.get("format") != FORMAT:
         raise RecipeError(f"its format is {str(metadata.get('format'))[:40]!r}, and {FORMAT!r} is needed.")
-    facts = json.loads(_as(str, metadata.get("recipe"), "recipe"), parse_constant=_no_constant)
-    return _as(dict, facts, "recipe")
+    description = json.loads(_expect(str, metadata.get("recipe"), "recipe"), parse_constant=_refuse_constant)
+    return _expect(dict, description, "recipe")
 
 
-def _rebuild(facts: Mapping[str, Json], tensors: Mapping[str, Tensor]) -> Recipe:
-    layout = _as(dict, facts["layout"], "layout")
-    blocks = BlockTable([_block(row) for row in _as(list, facts["blocks"], "blocks")])
-    if blocks.fingerprint != facts["blocks_fingerprint"]:
+def _build_recipe(description: Mapping[str, Json], tensors: Mapping[str, Tensor]) -> Recipe:
+    layout_values = _expect(dict, description["layout"], "layout")
+    layout = Layout(
+        granularity=_expect(str, layout_values["granularity"], "layout"),
+        partitions=_expect(int, layout_values["partitions"], "layout"),
+        seed=_expect(int, layout_values["seed"], "layout"),
+    )
+    blocks = BlockTable([_build_block(row) for row in _expect(list, description["blocks"], "blocks")])
+    if blocks.fingerprint != description["blocks_fingerprint"]:
         raise RecipeError("its block table does not match its own fingerprint.")
-    head = _texts(facts["head"], "head")
+    # the file holds exactly the tensors that the description names
+    head = _expect_texts(description["head"], "head")
     if tensors.keys() != {LAM, *(HEAD + name for name in head)}:
         raise RecipeError(f"it holds the tensors {sorted(tensors)[:5]}, which are not those it names.")
-    free = Layout(
-        granularity=_as(str, layout["granularity"], "layout"),
-        partitions=_as(int, layout["partitions"], "layout"),
-        seed=_as(int, layout["seed"], "layout"),
-    )
-    tasks = _texts(facts["tasks"], "tasks")
-    moved = [_as(int, place, "moved") for place in _as(list, facts["moved"], "moved")]
-    values = _spread(tensors[LAM], moved, free.shape(len(tasks), blocks))
+    # put the saved columns of λ back in their places
+    tasks = _expect_texts(description["tasks"], "tasks")
+    columns = [_expect(int, column, "moved") for column in _expect(list, description["moved"], "moved")]
+    values = _restore_columns(tensors[LAM], columns, layout.shape(len(tasks), blocks))
+    versions = _expect(dict, description["versions"], "versions")
     return Recipe(
-        coefficients=Coefficients(values, free, tasks, blocks),
-        model=_as(str, facts["model"], "model"),
-        model_fingerprint=_as(str, facts["model_fingerprint"], "model_fingerprint"),
-        bank_fingerprint=_as(str, facts["bank_fingerprint"], "bank_fingerprint"),
-        classes=_texts(facts["classes"], "classes"),
-        method=_as(str, facts["method"], "method"),
-        config=_as(dict, facts["config"], "config"),
-        seed=_as(int, facts["seed"], "seed"),
-        versions={k: _as(str, v, "versions") for k, v in _as(dict, facts["versions"], "versions").items()},
+        coefficients=Coefficients(values, layout, tasks, blocks),
+        model=_expect(str, description["model"], "model"),
+        model_fingerprint=_expect(str, description["model_fingerprint"], "model_fingerprint"),
+        bank_fingerprint=_expect(str, description["bank_fingerprint"], "bank_fingerprint"),
+        classes=_expect_texts(description["classes"], "classes"),
+        method=_expect(str, description["method"], "method"),
+        config=_expect(dict, description["config"], "config"),
+        seed=_expect(int, description["seed"], "seed"),
+        versions={name: _expect(str, version, "versions") for name, version in versions.items()},
         head={name: tensors[HEAD + name] for name in head},
     )
 
 
-def _block(row: Json) -> Block:
-    name, shape, layer, kind = _as(list, row, "blocks")
-    sizes = tuple(_as(int, size, "blocks") for size in _as(list, shape, "blocks"))
+def _build_block(row: Json) -> Block:
+    name, shape, layer, kind = _expect(list, row, "blocks")
+    sizes = tuple(_expect(int, size, "blocks") for size in _expect(list, shape, "blocks"))
     if kind not in BLOCK_KINDS or len(sizes) > 8 or not all(0 < size < 2**31 for size in sizes):
         raise RecipeError(f"its block {str(name)[:40]!r} has no sensible shape or kind.")
-    return Block(_as(str, name, "blocks"), sizes, _as(int, layer, "blocks"), _as(str, kind, "blocks"))
+    return Block(
+        _expect(str, name, "blocks"), sizes, _expect(int, layer, "blocks"), _expect(str, kind, "blocks")
+    )
 
 
-def _texts(value: Json, what: str) -> tuple[str, ...]:
-    return tuple(_as(str, item, what) for item in _as(list, value, what))
+def _expect_texts(value: Json, what: str) -> tuple[str, ...]:
+    return tuple(_expect(str, item, what) for item in _expect(list, value, what))
 
 
-def _as(kind: type[Kind], value: object, what: str) -> Kind:
+def _expect(kind: type[Kind], value: object, what: str) -> Kind:
+    """The value, if it is of exactly this type: True is not an int."""
     if type(value) is not kind:
         raise RecipeError(f"its '{what}' is not {kind.__name__}.")
     return value
 
 
-def _no_constant(text: str) -> Sequence[str]:
+def _refuse_constant(text: str) -> Sequence[str]:
     raise RecipeError(f"its header holds {text}.")
-
-
-# ---- What a recipe says of pictures, by a tower made once. Knows nothing of banks, files or sessions.
-# answer = answering(recipe, tower, backbone, text) # the adapted tower, embeddings of the recipe's classes
-# answer(squares) # (N 3 S S) uint8 -> (N C), as often as is wanted
-BATCH = 32
-
-
-def as_predictor(
-    recipe: Recipe, tower: nn.Module, backbone: Backbone, text: Tensor
-) -> Callable[[Tensor], Tensor]:
-    """Squares as the tower takes them to logits, by the recipe's classes."""
-    row = find_head(str(recipe.config.get("head", "none")))
-    tensors = {name: tensor.to(backbone.device).float() for name, tensor in recipe.head.items()}
-    feature_stats, own = FeatureStats.from_tensors(tensors)
-    seeing = (
-        with_feature_levels(tower, feature_stats=feature_stats)
-        if row.feature_level is not FeatureLevel.projected
-        else tower
-    )
-
-    @torch.inference_mode()
-    def answer(squares: Tensor) -> Tensor:
-        parts = [
-            seeing(backbone.as_input(some.float() / 255)).float() for some in torch.split(squares, BATCH)
-        ]
-        features = F.normalize(torch.cat(parts), dim=-1)
-        width = features.shape[1]
-        scale = matching_logit_scale(backbone.logit_scale, text, width, feature_stats=feature_stats)
-        return row.rebuild(own, pad_text_embeddings(text, width), logit_scale=scale).logits(features)
-
-    return answer

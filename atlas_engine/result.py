@@ -1,6 +1,12 @@
-"""What a run hands over: its steps, how it ended, its recipe. CPU values only. Knows nothing of the loop.
+"""What a run hands over: its steps, its result, and the `Run` that you iterate or drain.
 
-Everything here is frozen and survives ``copy.deepcopy``, so that a web session may hold it.
+    run = engine.few_shot(support)
+    for step in run:            # the work is done here, one step at a time …
+        print(step.phase, step.index)
+    result = run.result()       # … or here, all that is left of it
+    result.save("otters.atlas.safetensors")
+
+Results are frozen values on the CPU that survive ``copy.deepcopy``, so that a web session may hold them.
 """
 
 from __future__ import annotations
@@ -19,6 +25,8 @@ from atlas_engine.recipe import Recipe
 
 __all__ = ["AdaptResult", "Estimate", "Outcome", "Run", "RunState", "Step", "Verdict"]
 
+Result = TypeVar("Result")
+
 
 class Outcome(str, Enum):
     """How a run ended."""
@@ -33,7 +41,7 @@ class Outcome(str, Enum):
 class Estimate:
     """The share of held-out images that a method gets right, with its 95 % interval.
 
-    Held out of the support itself: each image is answered by a model that was made without it.
+    Each image is held out of the support and answered by a model that was fitted without it.
     """
 
     method: str
@@ -48,7 +56,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether adapting helped, in a sentence, and the method that was kept: `zero-shot` where none did."""
+    """Which method was kept (`zero-shot` where none helped), and a sentence that says why."""
 
     kept: str
     helped: bool | None  # None where nothing could be held out to tell
@@ -57,40 +65,40 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Step:
-    """One optimiser step: what was measured at the parameters it started from (step 0: exactly zero-shot)."""
+    """One optimiser step, measured at the parameters it started from (step 0: exactly zero-shot)."""
 
     index: int
     of: int
-    loss: float  # mean over the runs that still go on
+    loss: float  # mean over the runs that have not diverged
     losses: tuple[float, ...]  # one per run; NaN for a run that has diverged
     lr: float
     grad_norm: float  # mean length of the gradient, before any normalisation
     scores: tuple[float, ...] | None  # one per run, at the steps where a score was asked for
     seconds: float  # since the run began
     phase: str = "learn"  # what the run is doing; index and of count within it
-    share: float | None = None  # of the whole run's work that is done, where it can be told
-    estimates: tuple[Estimate, ...] = ()  # known by now
-    preview: Recipe | None = field(default=None, repr=False, compare=False)  # a first answer, at once
+    share: float | None = None  # of the whole run's work that is done, where it is known
+    estimates: tuple[Estimate, ...] = ()  # those known by now
+    preview: Recipe | None = field(default=None, repr=False, compare=False)  # a first recipe to try
     values: Mapping[str, Tensor] | None = field(default=None, repr=False, compare=False)
     """The parameters of this step, each (R ...), on the run's device and never rewritten; None in records."""
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the run ends, at the pace so far; None where the share is not known."""
+        return self.seconds * (1 - self.share) / self.share if self.share else None
+
     def snapshot(self) -> dict[str, Tensor]:
-        """A CPU copy of the parameters that ``loss`` was measured at; empty for a step out of a record."""
+        """A CPU copy of the parameters that ``loss`` was measured at; empty for a record."""
         return {name: value.detach().to("cpu", copy=True) for name, value in (self.values or {}).items()}
 
     def record(self) -> Step:
-        """The numbers alone, to keep."""
+        """The same step without its parameters, to keep."""
         return replace(self, values=None)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Until the run ends, at the pace so far."""
-        return self.seconds * (1 - self.share) / self.share if self.share else None
 
 
 @dataclass(frozen=True)
 class AdaptResult:
-    """An adaptation that has ended: the recipe that rebuilds it, and the story of how it came about."""
+    """A finished adaptation: the recipe that rebuilds it, how it ended, and its history."""
 
     recipe: Recipe
     outcome: Outcome
@@ -102,12 +110,12 @@ class AdaptResult:
 
     @property
     def fell_back(self) -> bool:
-        """Whether nothing beat zero-shot, so that the result is zero-shot."""
+        """Whether the result is zero-shot, because nothing beat it."""
         return self.verdict.kept == "zero-shot"
 
     @property
     def coefficients(self) -> Coefficients:
-        """What was learned, by task and block."""
+        """The coefficients λ of the recipe, by task and block."""
         return self.recipe.coefficients
 
     def save(self, path: Path | str) -> None:
@@ -121,14 +129,6 @@ class AdaptResult:
         )
 
 
-# ---- A run that you iterate or drain. Knows nothing of what happens inside a step. run =
-# engine.few_shot(support) for step in run: ... # work is done here, one step at a time result =
-# run.result() # … or here, all that is left of it Nothing is computed before the first step is asked for.
-# Iterating again tells the same steps again and goes on where the run stands. ``cancel()`` may be called
-# from any thread, at any time.
-Result = TypeVar("Result")
-
-
 class RunState(str, Enum):
     """Where a run stands."""
 
@@ -139,20 +139,25 @@ class RunState(str, Enum):
 
 
 class Run(Generic[Result]):
-    """A lazy run: the steps as they happen, then the result."""
+    """A lazy run: its steps as they happen, then its result.
+
+    Nothing is computed before the first step is asked for. Iterating again repeats the steps taken so far and
+    then continues the run. Several threads may iterate, and any thread may call ``cancel()`` at any time.
+    """
 
     def __init__(self, start: Callable[[threading.Event], Generator[Step, None, Result]]) -> None:
+        """``start`` takes the flag that asks the run to stop; it yields steps and returns the result."""
         self._start = start
         self._stop = threading.Event()
         self._steps: Generator[Step, None, Result] | None = None
         self._history: list[Step] = []
-        self._result: tuple[Result] | None = None
+        self._result: tuple[Result] | None = None  # a tuple, because a result may be None
         self._error: BaseException | None = None
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Step]:
         position = 0
-        while (step := self._step(position)) is not None:
+        while (step := self._step_at(position)) is not None:
             yield step
             position += 1
 
@@ -161,7 +166,7 @@ class Run(Generic[Result]):
 
     @property
     def state(self) -> RunState:
-        """ready, running, done or failed."""
+        """Ready, running, done or failed."""
         if self._error is not None:
             return RunState.failed
         if self._result is not None:
@@ -170,22 +175,22 @@ class Run(Generic[Result]):
 
     @property
     def history(self) -> tuple[Step, ...]:
-        """The numbers of every step taken so far."""
+        """The records of the steps taken so far."""
         return tuple(self._history)
 
     def cancel(self) -> None:
-        """Ask the run to end; it does within one micro-batch, and ``result()`` tells what it had by then."""
+        """Ask the run to end, within one micro-batch; ``result()`` then returns what it had by then."""
         self._stop.set()
 
     def result(self) -> Result:
-        """What the run hands over, after the steps that are left. An error in a step is raised here again."""
-        while self._step(len(self._history)) is not None:
+        """The result, after the steps that are left. An error in a step is raised here again."""
+        while self._step_at(len(self._history)) is not None:
             pass
-        assert self._result is not None  # _step raises unless there is one
+        assert self._result is not None  # _step_at raises unless there is one
         return self._result[0]
 
-    def _step(self, position: int) -> Step | None:
-        """The step at that position: told again, or taken now; None after the last."""
+    def _step_at(self, position: int) -> Step | None:
+        """The step at that position, from the history or taken now; None after the last."""
         with self._lock:
             if position < len(self._history):
                 return self._history[position]
@@ -193,9 +198,9 @@ class Run(Generic[Result]):
                 raise self._error
             if self._result is not None:
                 return None
-            return self._take()
+            return self._take_step()
 
-    def _take(self) -> Step | None:
+    def _take_step(self) -> Step | None:
         try:
             self._steps = self._steps or self._start(self._stop)
             step = next(self._steps)

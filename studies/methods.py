@@ -157,7 +157,7 @@ def _head(name: str) -> StudyMethod:
         start = time.perf_counter()
         labels = torch.tensor(problem.support.labels)
         scale = solver.engine.backbone.logit_scale
-        head = row.alone(LabelledFeatures(shots.features, labels, text, logit_scale=scale))
+        head = row.fit_alone(LabelledFeatures(shots.features, labels, text, logit_scale=scale))
         seconds = shots.seconds + time.perf_counter() - start
 
         @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""A recipe survives the disk, refuses another model or bank, and believes nothing that a stranger wrote."""
+"""A recipe survives the disk, refuses another model or bank, and trusts nothing that a stranger wrote."""
 
 from __future__ import annotations
 
@@ -12,22 +12,27 @@ from dataclasses import replace
 import pytest
 import safetensors.torch
 import torch
+from torch.nn.functional import normalize
 
 from atlas_engine.bank.blocks import block_table
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.errors import ConfigError, RecipeError
-from atlas_engine.recipe import MAX_RECIPE_NBYTES, Recipe
+from atlas_engine.heads.base import text_logits
+from atlas_engine.heads.lpp import LPP
+from atlas_engine.recipe import MAX_RECIPE_NBYTES, PREDICT_BATCH, Recipe, as_predictor
+from atlas_engine.runtime import generator
+from tests.engines import tiny_engine
 
 BLOCKS = block_table(
     [("conv1.weight", torch.zeros(4, 3, 2, 2)), ("ln.weight", torch.zeros(4)), ("proj", torch.zeros(4, 2))]
 )
 
 
-def make(*, layout=None, **changes):
+def make_recipe(*, layout=None, **changes):
     layout = layout or Layout()
     shape = layout.shape(2, BLOCKS)
     values = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    facts = {
+    parts = {
         "coefficients": Coefficients(values, layout, ("cars", "signs"), BLOCKS),
         "model": "ViT-B-32/openai",
         "model_fingerprint": "a" * 64,
@@ -37,14 +42,14 @@ def make(*, layout=None, **changes):
         "config": {"lr": 0.1, "steps": 100, "schedule": "cosine", "deadline_seconds": None, "seeds": [1, 2]},
         "seed": 7,
     }
-    return Recipe(**{**facts, **changes})
+    return Recipe(**{**parts, **changes})
 
 
 @pytest.mark.parametrize(
     "layout", [Layout(), Layout("isotropic"), Layout("matrices"), Layout(partitions=3, seed=9)], ids=repr
 )
 def test_save_then_load_gives_an_equal_recipe(layout, tmp_path):
-    recipe = make(layout=layout, head={"keys": torch.randn(5, 2), "alpha": torch.tensor(2.0)})
+    recipe = make_recipe(layout=layout, head={"keys": torch.randn(5, 2), "alpha": torch.tensor(2.0)})
     recipe.save(tmp_path / "r.safetensors")
     loaded = Recipe.load(tmp_path / "r.safetensors")
     assert loaded == recipe
@@ -55,8 +60,8 @@ def test_save_then_load_gives_an_equal_recipe(layout, tmp_path):
     assert loaded.versions["torch"] == torch.__version__
 
 
-def test_a_recipe_is_a_few_kilobytes_and_leaves_no_litter(tmp_path):
-    make().save(tmp_path / "r.safetensors")
+def test_a_recipe_is_a_few_kilobytes_and_leaves_no_other_file(tmp_path):
+    make_recipe().save(tmp_path / "r.safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["r.safetensors"]
     assert (tmp_path / "r.safetensors").stat().st_size < 4096
 
@@ -65,19 +70,19 @@ def test_a_recipe_is_a_few_kilobytes_and_leaves_no_litter(tmp_path):
     "change", [{"seed": 8}, {"classes": ("otter",)}, {"config": {}}, {"head": {"alpha": torch.zeros(1)}}]
 )
 def test_recipes_that_differ_are_not_equal(change):
-    assert make() != make(**change)
-    assert make() == make()
+    assert make_recipe() != make_recipe(**change)
+    assert make_recipe() == make_recipe()
 
 
 def test_recipes_with_other_coefficients_are_not_equal():
-    other = make()
+    other = make_recipe()
     other.coefficients.values[0, 0] += 1
-    assert make() != other
+    assert make_recipe() != other
 
 
-def test_a_recipe_is_the_owner_of_its_numbers():
+def test_a_recipe_owns_its_tensors():
     values = torch.zeros(2, 3)
-    recipe = make(coefficients=Coefficients(values, Layout(), ("cars", "signs"), BLOCKS))
+    recipe = make_recipe(coefficients=Coefficients(values, Layout(), ("cars", "signs"), BLOCKS))
     values += 1
     assert not recipe.coefficients.values.any()
     assert copy.deepcopy(recipe) == recipe
@@ -85,7 +90,7 @@ def test_a_recipe_is_the_owner_of_its_numbers():
 
 
 def test_a_scaled_recipe_has_other_coefficients_and_is_the_same_otherwise(tmp_path):
-    recipe = make(head={"alpha": torch.tensor(2.0)})
+    recipe = make_recipe(head={"alpha": torch.tensor(2.0)})
     scaled = recipe.scaled(tasks={"signs": 0}, layers={0: 0.5})
     assert not scaled.coefficients["signs"].any()
     assert torch.equal(
@@ -101,18 +106,18 @@ def test_a_scaled_recipe_has_other_coefficients_and_is_the_same_otherwise(tmp_pa
 def test_a_recipe_that_cannot_be_written_is_one_sentence(tmp_path):
     for name, sentence in (("nowhere/r", "Create it first"), ("r" * 250, "Choose another file")):
         with pytest.raises(RecipeError, match=sentence):
-            make().save(tmp_path / name)
+            make_recipe().save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_isotropic_recipe_with_a_layer_scaled_can_be_saved(tmp_path):
-    scaled = make(layout=Layout("isotropic")).scaled(layers={0: 0})
+    scaled = make_recipe(layout=Layout("isotropic")).scaled(layers={0: 0})
     scaled.save(tmp_path / "r")
     assert Recipe.load(tmp_path / "r").coefficients.layout == Layout()
 
 
 def test_the_right_model_and_bank_are_accepted():
-    make().check(model_fingerprint="a" * 64, bank_fingerprint="b" * 64)
+    make_recipe().check(model_fingerprint="a" * 64, bank_fingerprint="b" * 64)
 
 
 @pytest.mark.parametrize(
@@ -130,25 +135,25 @@ def test_the_right_model_and_bank_are_accepted():
 )
 def test_another_model_or_bank_is_refused_and_named(given, sentence):
     with pytest.raises(RecipeError, match=sentence):
-        make().check(**given)
+        make_recipe().check(**given)
 
 
 def test_saving_into_a_folder_that_is_not_there_says_so(tmp_path):
     with pytest.raises(RecipeError, match="Create it first"):
-        make().save(tmp_path / "none" / "r.safetensors")
+        make_recipe().save(tmp_path / "none" / "r.safetensors")
 
 
-def facts_of(recipe, path):
+def take_apart(recipe, path):
     """The metadata and tensors as a stranger may take them apart."""
     recipe.save(path)
     with safetensors.safe_open(path, "pt") as file:
         return file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-def forge(path, *, facts=None, metadata=None, tensors=None):
+def forge(path, *, description=None, metadata=None, tensors=None):
     """A recipe file with some of its content replaced."""
-    given, weights = facts_of(make(head={"alpha": torch.zeros(1)}), path)
-    changed = json.dumps({**json.loads(given["recipe"]), **(facts or {})})
+    given, weights = take_apart(make_recipe(head={"alpha": torch.zeros(1)}), path)
+    changed = json.dumps({**json.loads(given["recipe"]), **(description or {})})
     safetensors.torch.save_file(
         weights if tensors is None else tensors(weights),
         path,
@@ -157,7 +162,7 @@ def forge(path, *, facts=None, metadata=None, tensors=None):
 
 
 def test_an_endless_number_is_not_a_setting(tmp_path):
-    given, weights = facts_of(make(), tmp_path / "r")
+    given, weights = take_apart(make_recipe(), tmp_path / "r")
     endless = given["recipe"].replace('"lr":0.1', '"lr":1e999')
     safetensors.torch.save_file(weights, tmp_path / "r", metadata={**given, "recipe": endless})
     with pytest.raises(RecipeError, match="not plain values"):
@@ -165,7 +170,7 @@ def test_an_endless_number_is_not_a_setting(tmp_path):
 
 
 def test_blocks_without_coefficients_take_no_room_in_the_file(tmp_path):
-    recipe = make()
+    recipe = make_recipe()
     some = recipe.coefficients.values.clone()
     some[:, 1:] = 0
     fewer = dataclasses.replace(recipe, coefficients=dataclasses.replace(recipe.coefficients, values=some))
@@ -175,7 +180,7 @@ def test_blocks_without_coefficients_take_no_room_in_the_file(tmp_path):
 
 
 def test_an_honest_forgery_loads(tmp_path):
-    forge(tmp_path / "r", facts={"seed": 9})
+    forge(tmp_path / "r", description={"seed": 9})
     assert Recipe.load(tmp_path / "r").seed == 9
 
 
@@ -192,40 +197,40 @@ TENSOR = "coefficients"
         ({"metadata": {"recipe": "[" * 100_000}}, "recursion"),
         ({"metadata": {"recipe": '{"seed": NaN}'}}, "its header holds NaN"),
         ({"metadata": {"recipe": "{}"}}, "it lacks 'layout'"),
-        ({"facts": {"seed": "7"}}, "'seed' is not int"),
-        ({"facts": {"seed": True}}, "'seed' is not int"),
-        ({"facts": {"classes": "otter"}}, "'classes' is not list"),
-        ({"facts": {"classes": [1]}}, "'classes' is not str"),
-        ({"facts": {"classes": ["x" * 301]}}, "too long"),
-        ({"facts": {"classes": ["\x1b[2J"]}}, "unprintable"),
-        ({"facts": {"classes": ["x"] * 20_001}}, "it names 20001"),
-        ({"facts": {"config": {"a": ["x" * 301]}}}, "too long"),
-        ({"facts": {"config": {"a": {"b": 1}}}}, "not plain values"),
-        ({"facts": {"config": {"a": [[1]]}}}, "not plain values"),
-        ({"facts": {"config": {"a": list(map(str, range(20_001)))}}}, "it names 20002"),
-        ({"facts": {"config": {"\x07": 1}}}, "unprintable"),
-        ({"facts": {"versions": {"torch": 2}}}, "'versions' is not str"),
-        ({"facts": {"tasks": ["cars", "cars"]}}, "not all different"),
-        ({"facts": {"tasks": []}}, "there are none"),
-        ({"facts": {"tasks": ["cars"]}}, "but its tasks and blocks need"),
+        ({"description": {"seed": "7"}}, "'seed' is not int"),
+        ({"description": {"seed": True}}, "'seed' is not int"),
+        ({"description": {"classes": "otter"}}, "'classes' is not list"),
+        ({"description": {"classes": [1]}}, "'classes' is not str"),
+        ({"description": {"classes": ["x" * 301]}}, "too long"),
+        ({"description": {"classes": ["\x1b[2J"]}}, "unprintable"),
+        ({"description": {"classes": ["x"] * 20_001}}, "it names 20001"),
+        ({"description": {"config": {"a": ["x" * 301]}}}, "too long"),
+        ({"description": {"config": {"a": {"b": 1}}}}, "not plain values"),
+        ({"description": {"config": {"a": [[1]]}}}, "not plain values"),
+        ({"description": {"config": {"a": list(map(str, range(20_001)))}}}, "it names 20002"),
+        ({"description": {"config": {"\x07": 1}}}, "unprintable"),
+        ({"description": {"versions": {"torch": 2}}}, "'versions' is not str"),
+        ({"description": {"tasks": ["cars", "cars"]}}, "not all different"),
+        ({"description": {"tasks": []}}, "there are none"),
+        ({"description": {"tasks": ["cars"]}}, "but its tasks and blocks need"),
         (
-            {"facts": {"layout": {"granularity": "whole", "partitions": 1, "seed": 0}}},
+            {"description": {"layout": {"granularity": "whole", "partitions": 1, "seed": 0}}},
             "granularity 'whole' is not known",
         ),
-        ({"facts": {"layout": {"granularity": "block", "partitions": 0, "seed": 0}}}, "partitions"),
-        ({"facts": {"layout": {"granularity": "block", "partitions": 10**30, "seed": 0}}}, "too many"),
-        ({"facts": {"moved": [0, 10**9]}}, "not its own"),
-        ({"facts": {"moved": [-1]}}, "not its own"),
-        ({"facts": {"moved": [1, 0]}}, "not in order"),
-        ({"facts": {"moved": [0]}}, "but its tasks and blocks need"),
-        ({"facts": {"moved": ["0"]}}, "'moved' is not int"),
-        ({"facts": {"blocks": [ROW]}}, "does not match its own fingerprint"),
-        ({"facts": {"blocks": [ROW, ROW]}}, "appears twice"),
-        ({"facts": {"blocks": [["w", [2**40], 0, "conv"]]}}, "no sensible shape"),
-        ({"facts": {"blocks": [["w", [2], 0, "magic"]]}}, "no sensible shape or kind"),
-        ({"facts": {"blocks": [["w", [2]]]}}, "not enough values"),
-        ({"facts": {"blocks_fingerprint": "0"}}, "does not match its own fingerprint"),
-        ({"facts": {"head": []}}, "not those it names"),
+        ({"description": {"layout": {"granularity": "block", "partitions": 0, "seed": 0}}}, "partitions"),
+        ({"description": {"layout": {"granularity": "block", "partitions": 10**30, "seed": 0}}}, "too many"),
+        ({"description": {"moved": [0, 10**9]}}, "not its own"),
+        ({"description": {"moved": [-1]}}, "not its own"),
+        ({"description": {"moved": [1, 0]}}, "not in order"),
+        ({"description": {"moved": [0]}}, "but its tasks and blocks need"),
+        ({"description": {"moved": ["0"]}}, "'moved' is not int"),
+        ({"description": {"blocks": [ROW]}}, "does not match its own fingerprint"),
+        ({"description": {"blocks": [ROW, ROW]}}, "appears twice"),
+        ({"description": {"blocks": [["w", [2**40], 0, "conv"]]}}, "no sensible shape"),
+        ({"description": {"blocks": [["w", [2], 0, "magic"]]}}, "no sensible shape or kind"),
+        ({"description": {"blocks": [["w", [2]]]}}, "not enough values"),
+        ({"description": {"blocks_fingerprint": "0"}}, "does not match its own fingerprint"),
+        ({"description": {"head": []}}, "not those it names"),
         ({"tensors": lambda t: {**t, "more": torch.zeros(1)}}, "not those it names"),
         ({"tensors": lambda t: {"head.alpha": t["head.alpha"]}}, "not those it names"),
         ({"tensors": lambda t: {**t, TENSOR: t[TENSOR].double()}}, "must be float32"),
@@ -264,7 +269,7 @@ def test_a_file_that_is_something_else_is_refused(tmp_path, data):
 
 
 def test_a_recipe_cut_anywhere_is_refused(tmp_path):
-    make().save(tmp_path / "r")
+    make_recipe().save(tmp_path / "r")
     whole = (tmp_path / "r").read_bytes()
     for length in range(0, len(whole), 37):
         (tmp_path / "r").write_bytes(whole[:length])
@@ -273,7 +278,7 @@ def test_a_recipe_cut_anywhere_is_refused(tmp_path):
 
 
 def test_a_recipe_with_any_byte_of_its_header_changed_is_refused_or_still_a_recipe(tmp_path):
-    make().save(tmp_path / "r")
+    make_recipe().save(tmp_path / "r")
     whole = (tmp_path / "r").read_bytes()
     refused = 0
     for position in range(0, len(whole), 11):
@@ -294,7 +299,53 @@ def test_a_file_too_large_is_refused_before_it_is_read(tmp_path):
         Recipe.load(tmp_path / "r")
 
 
-def test_no_file_and_a_folder_are_told_plainly(tmp_path):
+def test_no_file_and_a_folder_are_refused_plainly(tmp_path):
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(RecipeError, match="there is no such file"):
             Recipe.load(path)
+
+
+# ---- the predictor
+
+
+def predict_tiny(pixels, **changes):
+    """Logits by a recipe on the base tower of the tiny model."""
+    backbone, text = tiny_engine().backbone, tiny_engine().head(("otter", "seal"))
+    return as_predictor(make_recipe(**changes), backbone.visual, backbone, text)(pixels)
+
+
+def tiny_features(pixels):
+    backbone = tiny_engine().backbone
+    with torch.inference_mode():
+        return normalize(backbone.visual(backbone.as_input(pixels.float() / 255)), dim=-1)
+
+
+def random_pixels(count):
+    return torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator(0))
+
+
+def test_without_a_head_the_predictor_is_zero_shot():
+    pixels, text = random_pixels(5), tiny_engine().head(("otter", "seal"))
+    wanted = text_logits(tiny_features(pixels), text, logit_scale=20.0)
+    torch.testing.assert_close(predict_tiny(pixels, config={}), wanted)
+    torch.testing.assert_close(predict_tiny(pixels, config={"head": "none"}), wanted)
+
+
+def test_the_predictor_uses_the_head_of_the_recipe():
+    pixels, text = random_pixels(5), tiny_engine().head(("otter", "seal"))
+    tensors = {"w": torch.randn(2, 16, generator=generator(1)), "alpha": torch.tensor([3.0, 4.0])}
+    wanted = LPP.from_tensors(tensors, text, logit_scale=20.0).logits(tiny_features(pixels))
+    torch.testing.assert_close(predict_tiny(pixels, config={"head": "lpp"}, head=tensors), wanted)
+
+
+def test_many_images_are_predicted_as_few_are():
+    pixels = random_pixels(PREDICT_BATCH + 3)
+    parts = [predict_tiny(part, config={}) for part in pixels.split(5)]
+    torch.testing.assert_close(predict_tiny(pixels, config={}), torch.cat(parts))  # other batches, other sums
+
+
+def test_a_recipe_whose_head_does_not_fit_its_name_is_refused():
+    with pytest.raises(RecipeError, match="a head of this kind keeps alpha, w"):
+        predict_tiny(random_pixels(1), config={"head": "lpp"}, head={"alpha": torch.zeros(2)})
+    with pytest.raises(ConfigError, match="Did you mean 'lpp'"):
+        predict_tiny(random_pixels(1), config={"head": "lp++"})

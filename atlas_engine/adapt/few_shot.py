@@ -136,9 +136,9 @@ class _FewShotRun:
         if self.head.feature_level is FeatureLevel.multi_scale:
             self.part.fit_feature_stats(clean)
         # a head may want random views of them besides
-        inputs = [clean, *(self.random_view() for _ in range(self.head.views))]
+        inputs = [clean, *(self.random_view() for _ in range(self.head.extra_views))]
         if not self.method.uses_task_vectors:
-            return self.finish(self.name, self.recipe(self.name, self.head.alone(self.labelled(inputs))))
+            return self.finish(self.name, self.recipe(self.name, self.head.fit_alone(self.labelled(inputs))))
         if self.name == AUTO:
             return (yield from self.learn_and_check(inputs))
         return (yield from self.learn_unchecked(inputs))
@@ -152,7 +152,7 @@ class _FewShotRun:
         fold_labels = labels_per_fold(labels, folds)  # (R N)
         # preview: a head on zero-shot features
         heads = self.starting_heads(self.labelled(inputs), fold_labels)
-        zero_shot = HEADS["none"].alone(images)
+        zero_shot = HEADS["none"].fit_alone(images)
         logits = {
             ZERO_SHOT: zero_shot.logits(images.features),
             PREVIEW: out_of_fold_logits(folds, lambda run, rows: heads[run].logits(images.features[rows])),
@@ -233,7 +233,9 @@ class _FewShotRun:
 
     def starting_heads(self, images: LabelledFeatures, labels: Int[Tensor, "R N"]) -> list[Head]:
         """A head for each row of labels, fitted or ready to be learned; `images` may hold views besides."""
-        return [self.head.start(images.labelled(row.repeat(1 + self.head.views))) for row in labels]
+        return [
+            self.head.initialise(images.with_labels(row.repeat(1 + self.head.extra_views))) for row in labels
+        ]
 
     def training_heads(self, heads: Sequence[Head], images: LabelledFeatures) -> Sequence[Head]:
         """The heads that λ is learned under: these or, for a head that is fitted after, the class names.

@@ -275,7 +275,7 @@ class _Loop:
         if size is None or len(batch) <= size or not self.objective.additive:
             return [(batch, 1.0)]
         parts = list(batch.split(size))
-        masses = torch.stack([part.mass() for part in parts])
+        masses = torch.stack([part.total_weight() for part in parts])
         total = masses.sum()
         return list(zip(parts, masses / torch.where(total > 0, total, torch.ones_like(total)), strict=True))
 

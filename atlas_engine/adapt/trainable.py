@@ -124,7 +124,7 @@ class TrainableWithHeads:
         if any(shape != shapes[0] for shape in shapes):
             raise ConfigError(
                 "the heads of the runs are of several kinds or sizes. Make all of one kind, from the same "
-                "evidence with other rows held out (`Evidence.without`)."
+                "evidence with other rows held out (`LabelledFeatures.without`)."
             )
         self.encoder, self._heads, self._start = encoder, tuple(heads), start
 

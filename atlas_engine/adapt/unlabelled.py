@@ -170,7 +170,7 @@ def effective_config(config: TestTimeConfig, objective: str, *, images: int) -> 
     batch = max(1, min(config.batch, images))
     steps = max(config.steps, math.ceil(config.epochs * images / batch)) if config.steps else 0
     default = TestTimeConfig()
-    wishes = find_objective(objective).loop
+    wishes = find_objective(objective).loop_defaults
     free = {name: wish for name, wish in wishes.items() if getattr(config, name) == getattr(default, name)}
     changes: dict[str, Any] = {"steps": steps, **free}
     return replace(config, **changes)

@@ -1,14 +1,12 @@
-"""What every adapter head is made of, and what it must do. Knows nothing of towers, banks or optimisers.
+"""What a head is, what it is fitted on, and zero-shot, the head that needs no images.
 
-A head is made from evidence (labelled features and the class names' embeddings), turns features into logits
-by a pure function, and is rebuilt from its tensors alone:
+    support = LabelledFeatures(features, labels, text, logit_scale=100.0)
+    head = LPP.fitted(support)
+    logits = head.logits(new_features)                                          # (B D) -> (B C)
+    same = LPP.from_tensors(head.tensors, text, logit_scale=100.0)              # from a recipe
 
-    head = LPP.fitted(Evidence(features, labels, text, logit_scale=100.0))
-    logits = head.logits(features)                                              # (B D) -> (B C)
-    same = LPP.from_tensors(head.tensors, text, logit_scale=100.0)
-
-Rows labelled `UNUSED` are there but not learned from. A fold is the evidence with its held-out rows unused,
-so the tensors of all folds have one shape and can be learned side by side.
+Rows labelled `UNUSED` stay in the support but are not learned from. A fold is the support with its held-out
+rows unused, so the tensors of all folds have the same shape and can be learned in parallel.
 """
 
 from __future__ import annotations
@@ -16,9 +14,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -30,54 +29,28 @@ __all__ = [
     "LabelledFeatures",
     "TensorRate",
     "ZeroShot",
-    "checked_tensors",
     "class_balanced_weights",
     "one_hot",
     "text_logits",
+    "validate_tensors",
 ]
 
 UNUSED = -1
-LENGTH_TOLERANCE = 1e-2  # of a unit vector that went through half precision
+"""The label of a row that is not learned from."""
 
-
-@dataclass(frozen=True)
-class TensorRate:
-    """How a tensor is learned beside the coefficients, relative to the loop's own settings."""
-
-    lr_scale: float = 1.0
-    weight_decay: float | None = 0.0
-    normalise: bool | None = False
-
-
-class Head(Protocol):
-    """Features to logits, with tensors that may be learned."""
-
-    @property
-    def tensors(self) -> Mapping[str, Tensor]:
-        """All that a recipe keeps of the head, in float32."""
-        ...
-
-    @property
-    def rates(self) -> Mapping[str, TensorRate]:
-        """Those of the tensors that may be learned jointly with a tower."""
-        ...
-
-    def logits(self, features: Tensor, learned: Mapping[str, Tensor] | None = None) -> Tensor:
-        """(B D) of length 1 -> (B C), differentiable in the features and in ``learned``, which goes first."""
-        ...
-
-    def at(self, learned: Mapping[str, Tensor]) -> Head:
-        """The same head with other values of what is learned."""
-        ...
+UNIT_LENGTH_TOLERANCE = 1e-2  # of a unit vector that went through half precision
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledFeatures:
-    """What a head is made from. Everything is copied, moved to the features' device and frozen."""
+    """What a head is fitted on, checked when it is made.
+
+    The tensors are copied, detached and moved to the device of the features.
+    """
 
     features: Tensor  # (N D), rows of length 1
     labels: Tensor  # (N), class numbers, or UNUSED
-    text: Tensor  # (C D), rows of length 1
+    text: Tensor  # (C D), embeddings of the class names, rows of length 1
     logit_scale: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
@@ -85,59 +58,93 @@ class LabelledFeatures:
         object.__setattr__(self, "features", self.features.detach().float().clone())
         object.__setattr__(self, "labels", self.labels.detach().to(device, torch.long, copy=True))
         object.__setattr__(self, "text", self.text.detach().to(device, torch.float32, copy=True))
-        _check(self)
+        _check_support(self)
 
-    def without(self, rows: Tensor) -> LabelledFeatures:
-        """The evidence with some rows (positions, or a mask) held out."""
+    def without(self, rows: Int[Tensor, " K"] | Bool[Tensor, " N"]) -> LabelledFeatures:
+        """The same support with some rows (positions, or a mask) held out."""
         labels = self.labels.clone()
         labels[rows.to(labels.device)] = UNUSED
-        return self.labelled(labels)
+        return self.with_labels(labels)
 
-    def labelled(self, labels: Tensor) -> LabelledFeatures:
-        """The same features with other labels (N)."""
+    def with_labels(self, labels: Int[Tensor, " N"]) -> LabelledFeatures:
+        """The same features with other labels."""
         return dataclasses.replace(self, labels=labels)
 
     @property
-    def used(self) -> Tensor:
-        """(N): which rows are learned from."""
+    def used(self) -> Bool[Tensor, " N"]:
+        """Which rows are learned from."""
         return self.labels != UNUSED
 
     @property
-    def one_hot(self) -> Tensor:
-        """(N C); an unused row is all zero."""
+    def one_hot(self) -> Float[Tensor, "N C"]:
+        """The labels, one-hot; an unused row is all zero."""
         return one_hot(self.labels, len(self.text))
 
     @property
-    def counts(self) -> Tensor:
-        """(C): used rows of each class."""
+    def counts(self) -> Float[Tensor, " C"]:
+        """Used rows of each class."""
         return self.one_hot.sum(dim=0)
-
-    @property
-    def weights(self) -> Tensor:
-        """(N): what each row counts; see `class_balanced_weights`."""
-        return class_balanced_weights(self.one_hot)
 
     def __repr__(self) -> str:
         size = f"{int(self.used.sum())} of {len(self.labels)} images, {len(self.text)} classes"
-        return f"Evidence({size}, on {self.features.device})"
+        return f"LabelledFeatures({size}, on {self.features.device})"
+
+
+@runtime_checkable
+class Head(Protocol):
+    """Features to logits, by tensors of which some may be learned jointly with the coefficients."""
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """What a recipe stores of the head, in float32."""
+        ...
+
+    @property
+    def rates(self) -> Mapping[str, TensorRate]:
+        """The tensors that may be learned jointly with the coefficients, and how fast."""
+        ...
+
+    def logits(
+        self, features: Float[Tensor, "B D"], overrides: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, "B C"]:
+        """Logits of features of length 1, differentiable in the features and in ``overrides``.
+
+        ``overrides`` replaces tensors of the head by name for this call.
+        """
+        ...
+
+    def at(self, values: Mapping[str, Tensor]) -> Head:
+        """The same head with other values of its learned tensors."""
+        ...
+
+
+@dataclass(frozen=True)
+class TensorRate:
+    """How a tensor is learned jointly with λ, relative to the loop's settings; None keeps the loop's own."""
+
+    lr_scale: float = 1.0
+    weight_decay: float | None = 0.0
+    normalise: bool | None = False
 
 
 @dataclass(frozen=True, eq=False)
 class ZeroShot:
-    """The class names alone: the head without evidence, for tables that have a row for it."""
+    """The class names alone: logit_scale · f tᵀ. It has no tensors of its own."""
 
-    text: Tensor  # (C D)
+    text: Float[Tensor, "C D"]
     logit_scale: float
 
     @classmethod
-    def fitted(cls, evidence: LabelledFeatures) -> ZeroShot:
-        """The evidence's class names."""
-        return cls(evidence.text, evidence.logit_scale)
+    def fitted(cls, support: LabelledFeatures) -> ZeroShot:
+        """The head of the support's class names; features and labels are not used."""
+        return cls(support.text, support.logit_scale)
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> ZeroShot:
-        """Rebuild it; there is nothing to rebuild it from."""
-        checked_tensors(tensors, {})
+    def from_tensors(
+        cls, tensors: Mapping[str, Tensor], text: Float[Tensor, "C D"], *, logit_scale: float
+    ) -> ZeroShot:
+        """The head of these class names; ``tensors`` must be empty."""
+        validate_tensors(tensors, {})
         return cls(text, logit_scale)
 
     @property
@@ -150,43 +157,49 @@ class ZeroShot:
         """None."""
         return {}
 
-    def logits(self, features: Tensor, learned: Mapping[str, Tensor] | None = None) -> Tensor:  # noqa: ARG002
+    def logits(
+        self,
+        features: Float[Tensor, "B D"],
+        overrides: Mapping[str, Tensor] | None = None,  # noqa: ARG002
+    ) -> Float[Tensor, "B C"]:
         """logit_scale · f tᵀ."""
         return text_logits(features, self.text, logit_scale=self.logit_scale)
 
-    def at(self, learned: Mapping[str, Tensor]) -> ZeroShot:
-        """Itself."""
-        checked_tensors(learned, {})
+    def at(self, values: Mapping[str, Tensor]) -> ZeroShot:
+        """Itself; ``values`` must be empty."""
+        validate_tensors(values, {})
         return self
 
 
-def text_logits(features: Tensor, text: Tensor, *, logit_scale: float) -> Tensor:
-    """logit_scale · ⟨feature, class⟩, in float32: zero-shot."""
+def text_logits(
+    features: Float[Tensor, "B D"], text: Float[Tensor, "C D"], *, logit_scale: float
+) -> Float[Tensor, "B C"]:
+    """Zero-shot logits: logit_scale · ⟨feature, class name⟩, in float32."""
     return logit_scale * features.float() @ text.T  # (B D) @ (D C) -> (B C)
 
 
-def one_hot(labels: Tensor, classes: int) -> Tensor:
-    """(…) -> (… C); an unused label is all zero."""
+def one_hot(labels: Int[Tensor, " N"], classes: int) -> Float[Tensor, "N C"]:
+    """The labels, one-hot; an unused label is all zero."""
     return F.one_hot(labels.clamp_min(0), classes).float() * (labels != UNUSED).unsqueeze(-1)
 
 
-def class_balanced_weights(hot: Tensor) -> Tensor:
-    """(… N C) -> (… N), summing to 1: every class that has images counts the same, however many it has.
+def class_balanced_weights(one_hot_labels: Float[Tensor, "N C"]) -> Float[Tensor, " N"]:
+    """Weights of the rows, summing to 1, under which every class that has rows counts the same.
 
-    A person with 16 photos of one thing and 2 of another has not said that the first is seen more often.
+    A user with 16 images of one class and 2 of another has not said that the first is more frequent.
     """
-    counts = hot.sum(dim=-2, keepdim=True)  # (… 1 C)
-    present = (counts > 0).sum(dim=-1)  # (… 1)
-    return (hot / counts.clamp_min(1.0)).sum(dim=-1) / present
+    counts = one_hot_labels.sum(dim=-2, keepdim=True)  # (1 C)
+    present = (counts > 0).sum(dim=-1)  # (1)
+    return (one_hot_labels / counts.clamp_min(1.0)).sum(dim=-1) / present
 
 
-def checked_tensors(
+def validate_tensors(
     tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Tensor]:
-    """The tensors as float32 copies, if they have these names and shapes and are finite."""
+    """Float32 copies of the tensors, if they have these names and shapes and are finite."""
     if tensors.keys() != shapes.keys():
         raise RecipeError(
-            f"a head of this kind keeps {_names(shapes)}, but got {_names(tensors)}. "
+            f"a head of this kind keeps {_join_names(shapes)}, but got {_join_names(tensors)}. "
             "Rebuild it from what it has saved."
         )
     for name, shape in shapes.items():
@@ -200,8 +213,8 @@ def checked_tensors(
     return {name: tensors[name].detach().float().clone() for name in shapes}
 
 
-def _check(evidence: LabelledFeatures) -> None:
-    features, labels, text = evidence.features, evidence.labels, evidence.text
+def _check_support(support: LabelledFeatures) -> None:
+    features, labels, text = support.features, support.labels, support.text
     if features.ndim != 2 or text.ndim != 2 or features.shape[1] != text.shape[1] or len(text) < 2:
         raise SupportError(
             f"features are {tuple(features.shape)} and class embeddings {tuple(text.shape)}, but (N D) and "
@@ -212,15 +225,15 @@ def _check(evidence: LabelledFeatures) -> None:
             f"labels of shape {tuple(labels.shape)} do not fit {len(features)} features of {len(text)} "
             f"classes. Give each its class number, 0 to {len(text) - 1}."
         )
-    if not bool(evidence.used.any()):
+    if not bool(support.used.any()):
         raise SupportError("no feature has a label, so there is nothing to learn from. Label at least one.")
     lengths = torch.cat([features, text]).norm(dim=1)
-    if not bool(((lengths - 1.0).abs() < LENGTH_TOLERANCE).all()):
+    if not bool(((lengths - 1.0).abs() < UNIT_LENGTH_TOLERANCE).all()):
         raise SupportError(
             f"features and class embeddings must have length 1, but lengths go from {lengths.min():.3g} to "
             f"{lengths.max():.3g}. Normalise them first."
         )
 
 
-def _names(tensors: Iterable[str]) -> str:
-    return ", ".join(sorted(tensors)) or "nothing"
+def _join_names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

@@ -1,10 +1,10 @@
-"""LP++: a linear probe that blends what the images show with what the names say. Knows nothing of towers.
+"""LP++: a linear probe that blends visual prototypes with the embeddings of the class names.
 
     logits_c = f · (w_c + α_c t_c)
 
-(Huang et al., CVPR 2024.) w starts at the class sums of the features, α at the model's logit scale, and both
-go down by block majorise-minimise: each block in turn takes the step that a bound on the curvature of
-cross-entropy allows, so there is no learning rate to choose and no step makes the loss larger.
+(Huang et al., CVPR 2024.) w starts at the class sums of the features, α at the model's logit scale. Both are
+minimised by block majorise-minimise: each block in turn takes the step that a bound on the curvature of
+cross-entropy allows, so there is no learning rate to choose and no step increases the loss.
 
 The Hessian of softmax is at most ½ I (Böhning 1992), so with image weights s_i that sum to 1 the bounds are
 ½ λmax(Σ s_i f_i f_iᵀ) for w, and ½ Σ s_i (f_i · t_c)² for each α_c by itself. The paper takes ¼ for w, which
@@ -19,14 +19,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from atlas_engine.heads.base import (
     LabelledFeatures,
     TensorRate,
-    checked_tensors,
     class_balanced_weights,
-    one_hot,
+    validate_tensors,
 )
 
 __all__ = ["LPP", "Descent", "descend"]
@@ -37,37 +37,31 @@ LOGITS_PER_LR = 2.5
 
 @dataclass(frozen=True, eq=False)
 class LPP:
-    """Visual prototypes w and a multiplier of the text for each class; a class not seen is text alone."""
+    """Visual prototypes w and a text multiplier α for each class; a class without images is text alone."""
 
-    w: Tensor  # (C D)
-    alpha: Tensor  # (C)
-    text: Tensor  # (C D)
+    w: Float[Tensor, "C D"]
+    alpha: Float[Tensor, " C"]
+    text: Float[Tensor, "C D"]
     logit_scale: float
-    seen: Tensor  # (C), whether there were images: the rest is not learned
+    seen: Bool[Tensor, " C"]  # classes that had images: the others are not learned
 
     @classmethod
-    def start(cls, evidence: LabelledFeatures) -> LPP:
-        """Class sums and the model's logit scale, before any step."""
-        return cls._made(evidence, iterations=0)
+    def start(cls, support: LabelledFeatures) -> LPP:
+        """The probe before any step: class sums and the model's logit scale."""
+        return cls.fitted(support, iterations=0)
 
     @classmethod
-    def fitted(cls, evidence: LabelledFeatures, *, iterations: int = ITERATIONS) -> LPP:
+    def fitted(cls, support: LabelledFeatures, *, iterations: int = ITERATIONS) -> LPP:
         """The probe after so many rounds of block majorise-minimise."""
-        return cls._made(evidence, iterations=iterations)
+        end = descend(support, iterations=iterations)
+        return cls(end.w, end.alpha, support.text, support.logit_scale, end.seen)
 
     @classmethod
-    def folds(cls, evidence: LabelledFeatures, labels: Tensor) -> list[LPP]:
-        """`fitted` for R labellings (R N) of the evidence, side by side."""
-        end = descend(evidence, labels, iterations=ITERATIONS)
-        return [
-            cls(w, alpha, evidence.text, evidence.logit_scale, seen)
-            for w, alpha, seen in zip(end.w, end.alpha, end.seen, strict=True)
-        ]
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> LPP:
-        """Rebuild it from what ``tensors`` gave."""
-        own = checked_tensors(tensors, {"w": tuple(text.shape), "alpha": (len(text),)})
+    def from_tensors(
+        cls, tensors: Mapping[str, Tensor], text: Float[Tensor, "C D"], *, logit_scale: float
+    ) -> LPP:
+        """The probe that a recipe stored as ``tensors``."""
+        own = validate_tensors(tensors, {"w": tuple(text.shape), "alpha": (len(text),)})
         seen = torch.ones(len(text), dtype=torch.bool, device=text.device)
         return cls(text=text, logit_scale=logit_scale, seen=seen, **own)
 
@@ -78,97 +72,101 @@ class LPP:
 
     @property
     def rates(self) -> Mapping[str, TensorRate]:
-        """Steps that move no logit by more than 2.5 times the loop's learning rate.
+        """Rates at which no step moves a logit by more than 2.5 times the loop's learning rate.
 
-        AdamW moves an entry by at most lr, and |Δlogit| ≤ ‖f‖₁ lr ≤ √D lr for w, |f · t| lr ≤ lr for α. Decay
-        pulls w to zero, that is to the text alone; α has no such place to go.
+        AdamW moves an entry by at most lr, and |Δlogit| ≤ ‖f‖₁ lr ≤ √D lr for w, |f · t| lr ≤ lr for α.
+        Weight decay pulls w to zero, which is the text alone; it would pull α away from zero-shot.
         """
         return {
             "w": TensorRate(LOGITS_PER_LR * self.text.shape[1] ** -0.5, weight_decay=None),
             "alpha": TensorRate(LOGITS_PER_LR),
         }
 
-    def logits(self, features: Tensor, learned: Mapping[str, Tensor] | None = None) -> Tensor:
-        """(B D) -> (B C)."""
-        now = {**self.tensors, **(learned or {})}
-        w = torch.where(self.seen.unsqueeze(1), now["w"], self.w)
-        alpha = torch.where(self.seen, now["alpha"], self.alpha)
+    def logits(
+        self, features: Float[Tensor, "B D"], overrides: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, "B C"]:
+        """f · (w_c + α_c t_c); overrides of classes without images are ignored."""
+        tensors = {**self.tensors, **(overrides or {})}
+        w = torch.where(self.seen.unsqueeze(1), tensors["w"], self.w)
+        alpha = torch.where(self.seen, tensors["alpha"], self.alpha)
         return features.float() @ (w + alpha.unsqueeze(1) * self.text).T  # (B D) @ (D C) -> (B C)
 
-    def at(self, learned: Mapping[str, Tensor]) -> LPP:
-        """The same probe with other prototypes or multipliers; those of classes not seen stay."""
-        now = {**self.tensors, **learned}
-        w = torch.where(self.seen.unsqueeze(1), now["w"].detach(), self.w)
-        return dataclasses.replace(self, w=w, alpha=torch.where(self.seen, now["alpha"].detach(), self.alpha))
-
-    @classmethod
-    def _made(cls, evidence: LabelledFeatures, *, iterations: int) -> LPP:
-        end = descend(evidence, evidence.labels.unsqueeze(0), iterations=iterations)
-        return cls(end.w[0], end.alpha[0], evidence.text, evidence.logit_scale, end.seen[0])
+    def at(self, values: Mapping[str, Tensor]) -> LPP:
+        """The same probe with other prototypes or multipliers; classes without images keep theirs."""
+        tensors = {name: value.detach() for name, value in {**self.tensors, **values}.items()}
+        w = torch.where(self.seen.unsqueeze(1), tensors["w"], self.w)
+        return dataclasses.replace(self, w=w, alpha=torch.where(self.seen, tensors["alpha"], self.alpha))
 
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Where R descents have come to."""
+    """Where block majorise-minimise ended, and the loss before each round and at the end."""
 
-    w: Tensor  # (R C D)
-    alpha: Tensor  # (R C)
-    seen: Tensor  # (R C)
-    losses: Tensor  # (iterations + 1, R)
+    w: Float[Tensor, "C D"]
+    alpha: Float[Tensor, " C"]
+    seen: Bool[Tensor, " C"]
+    losses: Float[Tensor, " rounds"]
 
 
-def descend(evidence: LabelledFeatures, labels: Tensor, *, iterations: int) -> Descent:
-    """LP++ for R labellings (R N) of the same features at once; folds differ in what they leave unused.
+def descend(support: LabelledFeatures, *, iterations: int) -> Descent:
+    """w and α after so many rounds.
 
-    w never leaves the span of the features, so all is done in min(N, D) coordinates of that span.
+    w never leaves the span of the features, so everything is computed in min(N, D) coordinates of that span.
     """
-    basis = torch.linalg.qr(evidence.features.T).Q  # (D r)
-    problem = _Problem(evidence, evidence.features @ basis, labels)
-    w, alpha = problem.w, problem.alpha
-    visual, losses = problem.visual(w), []
+    basis = torch.linalg.qr(support.features.T).Q  # (D r)
+    loss = _BalancedLoss(support, support.features @ basis)
+    w, alpha = loss.start_w, loss.start_alpha
+    visual, losses = loss.visual_logits(w), []
     for _ in range(iterations):
-        residual, loss = problem.residual(visual, alpha)  # (R N C)
-        losses.append(loss)
-        w = w - problem.step_w(residual)
-        visual = problem.visual(w)
-        residual, _ = problem.residual(visual, alpha)
-        alpha = alpha - problem.step_alpha(residual)
-    losses.append(problem.residual(visual, alpha)[1])
-    return Descent(w @ basis.T, alpha, problem.seen, torch.stack(losses))
+        # step on w with α fixed
+        residual, value = loss.residual(visual, alpha)
+        losses.append(value)
+        w = w - loss.step_w(residual)
+        visual = loss.visual_logits(w)
+        # step on α with w fixed
+        residual, _ = loss.residual(visual, alpha)
+        alpha = alpha - loss.step_alpha(residual)
+    losses.append(loss.residual(visual, alpha)[1])
+    return Descent(w @ basis.T, alpha, loss.seen, torch.stack(losses))
 
 
-class _Problem:
-    """Balanced cross-entropy of R labellings, with its gradients over its curvature bounds."""
+class _BalancedLoss:
+    """Class-balanced cross-entropy of the support, with steps that are gradients over curvature bounds."""
 
-    def __init__(self, evidence: LabelledFeatures, points: Tensor, labels: Tensor) -> None:
-        hot = one_hot(labels, len(evidence.text))  # (R N C)
-        counts = hot.sum(dim=1)  # (R C)
-        weights = class_balanced_weights(hot)  # (R N)
-        self.points = points  # (N r)
-        self.text = evidence.features @ evidence.text.T  # (N C)
-        self.hot, self.weights = hot, weights.unsqueeze(2)
-        self.seen = counts > 0
-        sums = (hot * self.weights).mT @ points  # (R C r)
-        self.w = sums * counts.sum(dim=1).reshape(-1, 1, 1)  # a class's mean, times the mean count
-        self.alpha = torch.full_like(counts, evidence.logit_scale)
-        moments = (points.T * weights.unsqueeze(1)) @ points  # (R r r)
-        self.bound_w = 0.5 * torch.linalg.eigvalsh(moments)[:, -1].reshape(-1, 1, 1)
-        self.bound_alpha = 0.5 * weights @ self.text.square()  # (R N) @ (N C) -> (R C)
+    def __init__(self, support: LabelledFeatures, points: Float[Tensor, "N r"]) -> None:
+        """``points`` are the support's features in coordinates of their span."""
+        one_hot, counts = support.one_hot, support.counts
+        weights = class_balanced_weights(one_hot)  # (N)
+        self.points = points
+        self.text_cosines = support.features @ support.text.T  # (N C)
+        self.one_hot, self.weights = one_hot, weights.unsqueeze(1)
+        self.seen = counts > 0  # (C)
+        sums = (one_hot * self.weights).mT @ points  # (C r)
+        self.start_w = sums * counts.sum()  # a class's mean feature, times the mean count
+        self.start_alpha = torch.full_like(counts, support.logit_scale)
+        second_moment = (points.T * weights) @ points  # (r r)
+        self.bound_w = 0.5 * torch.linalg.eigvalsh(second_moment)[-1]  # ()
+        self.bound_alpha = 0.5 * weights @ self.text_cosines.square()  # (N) @ (N C) -> (C)
 
-    def visual(self, w: Tensor) -> Tensor:
-        """The images' part of the logits, (R N C)."""
+    def visual_logits(self, w: Float[Tensor, "C r"]) -> Float[Tensor, "N C"]:
+        """f · w_c, the visual part of the logits."""
         return self.points @ w.mT
 
-    def residual(self, visual: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """∂loss/∂logits (R N C), and the losses (R)."""
-        scores = (visual + alpha.unsqueeze(1) * self.text).log_softmax(dim=2)
-        losses = -(scores * self.hot * self.weights).sum(dim=(1, 2))
-        return (scores.exp() - self.hot) * self.weights, losses
+    def residual(
+        self, visual: Float[Tensor, "N C"], alpha: Float[Tensor, " C"]
+    ) -> tuple[Float[Tensor, "N C"], Float[Tensor, ""]]:
+        """∂loss/∂logits, and the loss."""
+        log_probs = (visual + alpha * self.text_cosines).log_softmax(dim=1)
+        loss = -(log_probs * self.one_hot * self.weights).sum()
+        return (log_probs.exp() - self.one_hot) * self.weights, loss
 
-    def step_w(self, residual: Tensor) -> Tensor:
-        step: Tensor = residual.mT @ self.points / self.bound_w  # (R C N) @ (N r) -> (R C r)
-        return step * self.seen.unsqueeze(2)
+    def step_w(self, residual: Float[Tensor, "N C"]) -> Float[Tensor, "C r"]:
+        """The gradient over its curvature bound; zero for classes without images."""
+        step: Tensor = residual.mT @ self.points / self.bound_w  # (C N) @ (N r) -> (C r)
+        return step * self.seen.unsqueeze(1)
 
-    def step_alpha(self, residual: Tensor) -> Tensor:
-        tiny = torch.finfo(torch.float32).tiny  # a name at right angles to every image gets no step
-        return (residual * self.text).sum(dim=1) / self.bound_alpha.clamp_min(tiny) * self.seen
+    def step_alpha(self, residual: Float[Tensor, "N C"]) -> Float[Tensor, " C"]:
+        """The gradient over its curvature bound; zero for classes without images."""
+        tiny = torch.finfo(torch.float32).tiny  # a class name orthogonal to every image gets no step
+        gradient = (residual * self.text_cosines).sum(dim=0)
+        return gradient / self.bound_alpha.clamp_min(tiny) * self.seen

@@ -1,10 +1,10 @@
-"""A plain linear probe on the features, the baseline of the CLIP papers. Knows nothing of towers.
+"""Linear probes: logistic regression on the features, from zero or from the class names.
 
-    logits = f Vᵀ + b,   with   mean cross-entropy + ‖V − V₀‖² / (2 C N)   made small by L-BFGS
+    logits = f Vᵀ + b,   with   mean cross-entropy + ‖V − V₀‖² / (2 c N)   minimised by L-BFGS
 
-V₀ is 0, as in CLIP's own linear probe (Radford et al., 2021, A.3), or logit_scale · text, which starts from
-zero-shot and pulls back to it (as CLAP, CVPR 2024). The pull falls as 1/N: more images, less prior. CLIP
-sweeps C on validation images; without any, C is 10 for features of length 1.
+V₀ is 0, as in CLIP's own linear probe (Radford et al., ICML 2021, appendix A.3), or logit_scale · text, which
+starts at zero-shot and is pulled back to it (as CLAP, CVPR 2024). The pull falls as 1/N: more images, less
+prior. CLIP sweeps c on validation images; we have none, so c is fixed for features of length 1.
 """
 
 from __future__ import annotations
@@ -14,56 +14,68 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.heads.base import LabelledFeatures, TensorRate, checked_tensors
+from atlas_engine.heads.base import LabelledFeatures, TensorRate, validate_tensors
 
 __all__ = ["Probe"]
 
-INVERSE_STRENGTH = 10.0
-WEAK = 0.25  # of logit_scale², best at 1, 4 and 16 images a class on the sets of the bank
+INVERSE_STRENGTH = 10.0  # c
+TEXT_INVERSE_STRENGTH = (
+    0.25  # c over logit_scale²; best at 1, 4 and 16 images a class on the bank's data sets
+)
 ITERATIONS = 200
-STARTS = ("zero", "text")
+PRIORS = ("zero", "text")
+LOGITS_PER_LR = 2.5
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A linear classifier with a bias."""
+    """A linear classifier with a bias: f Vᵀ + b."""
 
-    weight: Tensor  # (C D)
-    bias: Tensor  # (C)
+    weight: Float[Tensor, "C D"]
+    bias: Float[Tensor, " C"]
 
     @classmethod
-    def start(cls, evidence: LabelledFeatures, *, centre: str = "zero") -> Probe:
-        """The probe before it has seen an image: nothing, or the class names."""
-        if centre not in STARTS:
-            raise ConfigError(unknown_name("start of a linear probe", centre, STARTS))
-        text = evidence.text * (evidence.logit_scale if centre == "text" else 0.0)
-        return cls(text, text.new_zeros(len(text)))
+    def start(cls, support: LabelledFeatures, *, prior: str = "zero") -> Probe:
+        """V₀ with a bias of zero: the probe before it has seen an image."""
+        if prior not in PRIORS:
+            raise ConfigError(unknown_name("start of a linear probe", prior, PRIORS))
+        weight = support.text * (support.logit_scale if prior == "text" else 0.0)
+        return cls(weight, weight.new_zeros(len(weight)))
 
     @classmethod
     def fitted(
-        cls, evidence: LabelledFeatures, *, centre: str = "zero", inverse_strength: float = INVERSE_STRENGTH
+        cls, support: LabelledFeatures, *, prior: str = "zero", inverse_strength: float = INVERSE_STRENGTH
     ) -> Probe:
-        """The one minimum of the loss. A class without images keeps its start: `text` alone, or nothing."""
-        start = cls.start(evidence, centre=centre)
+        """The minimum of the (convex) loss. A class without images keeps its row of V₀ and a bias of zero."""
+        start = cls.start(support, prior=prior)
         with torch.inference_mode(False), torch.enable_grad():
-            return start.at(_minimised(start, evidence, inverse_strength))
+            return start.at(_minimise(start, support, inverse_strength))
 
     @classmethod
-    def from_text(cls, evidence: LabelledFeatures) -> Probe:
-        """Fitted from the class names, with a weak pull back to them."""
-        return cls.fitted(evidence, centre="text", inverse_strength=WEAK * evidence.logit_scale**2)
+    def fitted_from_text(cls, support: LabelledFeatures) -> Probe:
+        """The probe with V₀ = logit_scale · text, weakly pulled back to it."""
+        return cls.fitted(
+            support, prior="text", inverse_strength=TEXT_INVERSE_STRENGTH * support.logit_scale**2
+        )
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> Probe:  # noqa: ARG003
-        """Rebuild it from what ``tensors`` gave."""
-        return cls(**checked_tensors(tensors, {"weight": tuple(text.shape), "bias": (len(text),)}))
+    def from_tensors(
+        cls,
+        tensors: Mapping[str, Tensor],
+        text: Float[Tensor, "C D"],
+        *,
+        logit_scale: float,  # noqa: ARG003
+    ) -> Probe:
+        """The probe that a recipe stored as ``tensors``."""
+        return cls(**validate_tensors(tensors, {"weight": tuple(text.shape), "bias": (len(text),)}))
 
     def widened(self, width: int, *, factor: float) -> Probe:
-        """The same answers for features that are wider and, where this one looks, shorter by a factor."""
+        """The probe with the same logits on features [f / factor, …] of ``width`` numbers."""
         return Probe(factor * F.pad(self.weight, (0, width - self.weight.shape[1])), self.bias)
 
     @property
@@ -73,23 +85,26 @@ class Probe:
 
     @property
     def rates(self) -> Mapping[str, TensorRate]:
-        """As LP++'s prototypes: no step moves a logit by more than 2.5 times the loop's learning rate."""
-        return {"weight": TensorRate(2.5 * self.weight.shape[1] ** -0.5), "bias": TensorRate(2.5)}
+        """As `LPP.rates`: no step moves a logit by more than 2.5 times the loop's learning rate."""
+        width = self.weight.shape[1]
+        return {"weight": TensorRate(LOGITS_PER_LR * width**-0.5), "bias": TensorRate(LOGITS_PER_LR)}
 
-    def logits(self, features: Tensor, learned: Mapping[str, Tensor] | None = None) -> Tensor:
-        """(B D) -> (B C)."""
-        now = {**self.tensors, **(learned or {})}
-        return features.float() @ now["weight"].T + now["bias"]
+    def logits(
+        self, features: Float[Tensor, "B D"], overrides: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, "B C"]:
+        """f Vᵀ + b."""
+        tensors = {**self.tensors, **(overrides or {})}
+        return features.float() @ tensors["weight"].T + tensors["bias"]
 
-    def at(self, learned: Mapping[str, Tensor]) -> Probe:
+    def at(self, values: Mapping[str, Tensor]) -> Probe:
         """The same probe with another weight or bias."""
-        return dataclasses.replace(self, **{name: value.detach() for name, value in learned.items()})
+        return dataclasses.replace(self, **{name: value.detach() for name, value in values.items()})
 
 
-def _minimised(start: Probe, evidence: LabelledFeatures, inverse_strength: float) -> dict[str, Tensor]:
-    used = evidence.used
-    features, labels = evidence.features[used], evidence.labels[used]
-    seen = (evidence.counts > 0).float()
+def _minimise(start: Probe, support: LabelledFeatures, inverse_strength: float) -> dict[str, Tensor]:
+    """Weight and bias at the minimum of the loss, by L-BFGS from ``start``."""
+    features, labels = support.features[support.used], support.labels[support.used]
+    seen = (support.counts > 0).float()  # (C): only classes with images move
     weight, bias = start.weight.clone().requires_grad_(), start.bias.clone().requires_grad_()
     optimiser = torch.optim.LBFGS(
         [weight, bias], max_iter=ITERATIONS, tolerance_grad=1e-6, line_search_fn="strong_wolfe"
@@ -97,11 +112,10 @@ def _minimised(start: Probe, evidence: LabelledFeatures, inverse_strength: float
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        moved = (weight - start.weight) * seen.unsqueeze(1)
-        logits = features @ (start.weight + moved).T + bias * seen
-        value = F.cross_entropy(logits, labels) + moved.square().sum() / (
-            2.0 * inverse_strength * len(labels)
-        )
+        change = (weight - start.weight) * seen.unsqueeze(1)
+        logits = features @ (start.weight + change).T + bias * seen
+        pull = change.square().sum() / (2.0 * inverse_strength * len(labels))
+        value = F.cross_entropy(logits, labels) + pull
         torch.autograd.backward(value)
         return value
 

@@ -1,4 +1,8 @@
-"""The table of heads: a new one is a row here. Knows nothing of who trains them."""
+"""The table of heads. A new head is a row here.
+
+HEADS["lpp"].fit_alone(support)                              # heads that are fitted to labels
+find_head(name).rebuild(tensors, text, logit_scale=100.0)    # any head, from the tensors of a recipe
+"""
 
 from __future__ import annotations
 
@@ -6,145 +10,161 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from jaxtyping import Float
 from torch import Tensor
 
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.heads import unlabelled
 from atlas_engine.heads.base import Head, LabelledFeatures, ZeroShot
-from atlas_engine.heads.cross_validation import MakeHead, MakeHeads, one_by_one
 from atlas_engine.heads.lpp import LPP
 from atlas_engine.heads.probe import Probe
 from atlas_engine.heads.tip import Tip
 
-__all__ = ["HEADS", "WITHOUT_LABELS", "FeatureLevel", "HeadSpec", "find_head"]
+__all__ = ["HEADS", "UNLABELLED_HEADS", "FeatureLevel", "HeadSpec", "LabelledHeadSpec", "find_head"]
 
 
-class Rebuild(Protocol):
-    """What makes a head from the tensors it has saved."""
+class FeatureLevel(Enum):
+    """Which features of the image tower a head works on; each level contains the ones before it."""
 
-    def __call__(self, tensors: Mapping[str, Tensor], text: Tensor, *, logit_scale: float) -> Head:
+    projected = "the embedding that is compared with text"
+    penultimate = "and the features before that projection"
+    multi_scale = "and the pooled maps of earlier layers"
+
+
+@runtime_checkable
+class RebuildHead(Protocol):
+    """A function that makes a head from the tensors of a recipe."""
+
+    def __call__(
+        self, tensors: Mapping[str, Tensor], text: Float[Tensor, "C D"], *, logit_scale: float
+    ) -> Head:
         """The head, or a `RecipeError`."""
         ...
 
 
-class FeatureLevel(Enum):
-    """Which features a head wants: each has those before it as well."""
-
-    projected = "what the tower says in the space of sentences"
-    penultimate = "what it saw before it put it into words"
-    multi_scale = "what it saw on the way there"
+FitHead = Callable[[LabelledFeatures], Head]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HeadSpec:
-    """One head as a person chooses it."""
+    """One head: what a recipe that names it needs to know."""
 
     name: str
+    """The head's name in recipes and tables."""
     help: str
-    start: Callable[[LabelledFeatures], Head]  # where joint training begins
-    alone: MakeHead  # made on zero-shot features, ready to use
-    folds: MakeHeads  # the same for many labellings, for `estimate`
-    rebuild: Rebuild
+    """What it is, in one line."""
+    paper: str
+    """Where it comes from."""
+    rebuild: RebuildHead
+    """Makes the head from the tensors that a recipe stored."""
     feature_level: FeatureLevel = FeatureLevel.projected
-    views: int = 0  # random views of each picture that it is made from, beside the picture
-    fit_after: bool = False  # it is fitted to coefficients that the class names taught, not learned with them
+    """The features it works on."""
 
 
-_ROWS = (
-    HeadSpec(
-        "none",
-        "the class names alone",
-        ZeroShot.fitted,
-        ZeroShot.fitted,
-        one_by_one(ZeroShot.fitted),
-        ZeroShot.from_tensors,
+@dataclass(frozen=True, kw_only=True)
+class LabelledHeadSpec(HeadSpec):
+    """A head that is fitted to labelled features."""
+
+    initialise: FitHead
+    """Makes the head that joint training with the coefficients starts from."""
+    fit_alone: FitHead
+    """Fits the head by itself, on features that no longer change."""
+    extra_views: int = 0
+    """Random views of each image that it is fitted on, besides the image itself."""
+    fit_after: bool = False
+    """`initialise` fits it once the coefficients are learned under the class names; no joint training."""
+
+
+_LABELLED = (
+    LabelledHeadSpec(
+        name="none",
+        help="the class names alone",
+        paper="CLIP (Radford et al., ICML 2021)",
+        initialise=ZeroShot.fitted,
+        fit_alone=ZeroShot.fitted,
+        rebuild=ZeroShot.from_tensors,
     ),
-    HeadSpec(
-        "tip",
-        "Tip-Adapter: a cache of the images' features, no training",
-        Tip.start,
-        Tip.searched,
-        one_by_one(Tip.searched),
-        Tip.from_tensors,
+    LabelledHeadSpec(
+        name="tip",
+        help="Tip-Adapter: a cache of the images' features, no training",
+        paper="Tip-Adapter (Zhang et al., ECCV 2022)",
+        initialise=Tip.start,
+        fit_alone=Tip.grid_searched,
+        rebuild=Tip.from_tensors,
     ),
-    HeadSpec(
-        "tip-f",
-        "Tip-Adapter-F: the cache with its keys trained",
-        Tip.start,
-        Tip.fitted,
-        one_by_one(Tip.fitted),
-        Tip.from_tensors,
+    LabelledHeadSpec(
+        name="tip-f",
+        help="Tip-Adapter-F: the cache with its keys trained",
+        paper="Tip-Adapter (Zhang et al., ECCV 2022)",
+        initialise=Tip.start,
+        fit_alone=Tip.fitted,
+        rebuild=Tip.from_tensors,
     ),
-    HeadSpec(
-        "lpp",
-        "LP++: class means blended with the class names",
-        LPP.start,
-        LPP.fitted,
-        LPP.folds,
-        LPP.from_tensors,
+    LabelledHeadSpec(
+        name="lpp",
+        help="LP++: class means blended with the class names",
+        paper="LP++ (Huang et al., CVPR 2024)",
+        initialise=LPP.start,
+        fit_alone=LPP.fitted,
+        rebuild=LPP.from_tensors,
     ),
-    HeadSpec(
-        "linear-probe",
-        "logistic regression on what was said and seen, as CLIP's authors measure features",
-        Probe.start,
-        Probe.fitted,
-        one_by_one(Probe.fitted),
-        Probe.from_tensors,
+    LabelledHeadSpec(
+        name="linear-probe",
+        help="logistic regression from zero, as the authors of CLIP measure features",
+        paper="CLIP (Radford et al., ICML 2021), appendix A.3",
+        initialise=Probe.start,
+        fit_alone=Probe.fitted,
+        rebuild=Probe.from_tensors,
         feature_level=FeatureLevel.penultimate,
-        views=1,
+        extra_views=1,
     ),
-    HeadSpec(
-        "text-probe",
-        "logistic regression that starts from the class names, on what was said and seen, early and late",
-        Probe.from_text,
-        Probe.from_text,
-        one_by_one(Probe.from_text),
-        Probe.from_tensors,
+    LabelledHeadSpec(
+        name="text-probe",
+        help="logistic regression that starts from the class names, on features of several layers",
+        paper="after CLAP (Silva-Rodríguez et al., CVPR 2024)",
+        initialise=Probe.fitted_from_text,
+        fit_alone=Probe.fitted_from_text,
+        rebuild=Probe.from_tensors,
         feature_level=FeatureLevel.multi_scale,
-        views=1,
+        extra_views=1,
         fit_after=True,
     ),
 )
 
-HEADS = MappingProxyType({row.name: row for row in _ROWS})
-
-_WITHOUT_LABELS = (
+_UNLABELLED = (
     HeadSpec(
-        "anchored",
-        "class centres found among pictures without labels",
-        unlabelled.anchored_from_evidence,
-        unlabelled.anchored_from_evidence,
-        one_by_one(unlabelled.anchored_from_evidence),
-        Probe.from_tensors,
+        name="anchored",
+        help="class centres among images without labels, anchored to the class names",
+        paper="after StatA (Zanella et al., CVPR 2025)",
+        rebuild=Probe.from_tensors,
     ),
     HeadSpec(
-        "balanced",
-        "sure answers that use every class, found among pictures without labels",
-        unlabelled.balanced_from_evidence,
-        unlabelled.balanced_from_evidence,
-        one_by_one(unlabelled.balanced_from_evidence),
-        Probe.from_tensors,
+        name="balanced",
+        help="confident answers that use every class alike, for images without labels",
+        paper="after RIM (Krause, Perona and Gomes, NIPS 2010)",
+        rebuild=Probe.from_tensors,
         feature_level=FeatureLevel.multi_scale,
     ),
     HeadSpec(
-        "proportioned",
-        "sure answers, as many of a class as class centres count, found among pictures without labels",
-        unlabelled.balanced_from_evidence,
-        unlabelled.balanced_from_evidence,
-        one_by_one(unlabelled.balanced_from_evidence),
-        Probe.from_tensors,
+        name="proportioned",
+        help="confident answers that use each class as often as it is found, for images without labels",
+        paper="RIM with proportions by Saerens, Latinne and Decaestecker (Neural Computation, 2002)",
+        rebuild=Probe.from_tensors,
         feature_level=FeatureLevel.multi_scale,
     ),
 )
-WITHOUT_LABELS = MappingProxyType({row.name: row for row in _WITHOUT_LABELS})
-"""Heads that recipes keep, but that no labelled evidence is needed for: not among those to choose from."""
+
+HEADS = MappingProxyType({spec.name: spec for spec in _LABELLED})
+"""Heads that are fitted to labelled features."""
+
+UNLABELLED_HEADS = MappingProxyType({spec.name: spec for spec in _UNLABELLED})
+"""Heads that `heads.unlabelled` fits without labels: recipes hold them, few-shot methods do not."""
 
 
 def find_head(name: str) -> HeadSpec:
-    """The row of that name, or an error that offers the nearest."""
-    rows = {**HEADS, **WITHOUT_LABELS}
-    if name not in rows:
-        raise ConfigError(unknown_name("head", name, rows))
-    return rows[name]
+    """The row of that name in either table, or an error that offers the nearest."""
+    specs: dict[str, HeadSpec] = {**HEADS, **UNLABELLED_HEADS}
+    if name not in specs:
+        raise ConfigError(unknown_name("head", name, specs))
+    return specs[name]

@@ -1,7 +1,9 @@
-"""Sure answers, not all the same: entropy with marginal diversity. Knows nothing of labels.
+"""Entropy minimisation without collapse: confident answers that are diverse, or in given proportions.
 
-Entropy alone (Tent, ICLR 2021) is smallest where every image gets the same answer. The entropy of the mean
-answer, taken off, pays for answers that differ (as in SHOT, ICML 2020).
+Entropy alone (Tent, ICLR 2021) is smallest where every image gets the same answer. Subtracting the entropy of
+the mean answer (as SHOT, ICML 2020) rewards answers that differ. But it rewards all classes alike, and so
+invents those that are missing among the images; `ProportionalEntropy` draws the mean answer to proportions
+that were estimated before.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from jaxtyping import Float
 from torch import Tensor
 
 from atlas_engine.config import Settings, setting
 from atlas_engine.entropies import divergence, entropies, marginal_entropy
 from atlas_engine.objectives.base import Batch, LogitsFn, weighted_mean
 
-__all__ = ["Entropy", "InProportion"]
+__all__ = ["Entropy", "ProportionalEntropy"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,29 +33,26 @@ class Entropy(Settings):
 
     additive: ClassVar[bool] = False
 
-    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
+    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Float[Tensor, ""]:
         """The loss of the batch."""
         logits, weights = logits_fn(batch.images), batch.weights
-        sureness = weighted_mean(entropies(logits), weights)
-        return sureness - self.diversity * marginal_entropy(logits, weights)
+        mean_entropy = weighted_mean(entropies(logits), weights)
+        return mean_entropy - self.diversity * marginal_entropy(logits, weights)
 
 
-# ---- Sure answers, each class as often as it is there: for pictures that may lack classes. No labels
-# here. Entropy with marginal diversity (`objectives.entropy`) pays for answers of every class alike, and
-# so invents those that are missing. Here the mean answer is drawn to proportions that were found before.
 @dataclass(frozen=True, eq=False)
-class InProportion:
+class ProportionalEntropy:
     """Mean of H(p) + KL(mean of p ‖ proportions), over the images by their weights.
 
-    Where all proportions are alike it is, but for ln C, entropy with its diversity at 1.
+    With equal proportions it is `Entropy` at diversity 1, plus ln C.
     """
 
-    proportions: Tensor  # (C)
+    proportions: Float[Tensor, " C"]
 
     additive: ClassVar[bool] = False
 
-    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
+    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Float[Tensor, ""]:
         """The loss of the batch."""
         logits, weights = logits_fn(batch.images), batch.weights
-        sureness = weighted_mean(entropies(logits), weights)
-        return sureness + divergence(logits, self.proportions, weights)
+        mean_entropy = weighted_mean(entropies(logits), weights)
+        return mean_entropy + divergence(logits, self.proportions, weights)

@@ -1,7 +1,7 @@
-"""Losses over several tasks at once: learn all of them, or unlearn one and keep another.
+"""Losses of task arithmetic: learn several tasks at once, or forget one and keep another.
 
-All tasks share one head, the classes of the first task first: an image is judged among the classes of its own
-task alone, which its label tells. Knows nothing of where images come from.
+All tasks share one head, the classes of the first task first. An image is judged among the classes of its own
+task alone, which its label tells.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -18,9 +19,9 @@ from atlas_engine.entropies import entropies
 from atlas_engine.errors import ConfigError
 from atlas_engine.objectives.base import Batch, LogitsFn, weighted_mean
 
-__all__ = ["Forgetting", "TaskCrossEntropy", "TaskEntropy", "own_logits"]
+__all__ = ["Forgetting", "TaskCrossEntropy", "TaskEntropy", "mask_other_tasks"]
 
-FAR = -1e4
+MASKED_LOGIT = -1e4
 """The logit of a class of another task: no probability, and still a number, so that 0 · log 0 is 0."""
 
 
@@ -36,18 +37,18 @@ class TaskCrossEntropy:
 
     additive: ClassVar[bool] = True
 
-    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
+    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Float[Tensor, ""]:
         """The loss of the batch."""
-        return weighted_mean(_losses(logits_fn, batch, self.sizes), batch.weights)
+        return weighted_mean(_cross_entropies(logits_fn, batch, self.sizes), batch.weights)
 
 
 @dataclass(frozen=True)
 class Forgetting:
     """−CE of the first task's images + CE of the second's (aTLAS, section 4: negation), by their weights.
 
-    An image whose class has a probability below 1/C is not named right, whatever the others have. So beyond
-    ``enough`` · ln C its cross-entropy earns nothing more, and what is left to forget is not drowned by what
-    is long forgotten. The paper's own loss, which has no end, is ``enough=math.inf``.
+    An image whose class has a probability below 1/C is not classified right, whatever the others have. So
+    beyond ``enough`` · ln C its cross-entropy earns nothing more, and images that are forgotten already do
+    not drown those that are not. The paper's own loss, which is unbounded, is ``enough=math.inf``.
     """
 
     sizes: tuple[int, int]
@@ -55,48 +56,51 @@ class Forgetting:
 
     additive: ClassVar[bool] = True
 
-    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
+    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Float[Tensor, ""]:
         """The loss of the batch."""
-        losses = _losses(logits_fn, batch, self.sizes)
-        unwanted = _labels(batch) < self.sizes[0]
+        losses = _cross_entropies(logits_fn, batch, self.sizes)
+        to_forget = _require_labels(batch) < self.sizes[0]
         ceiling = self.enough * math.log(self.sizes[0])
-        return weighted_mean(torch.where(unwanted, -losses.clamp(max=ceiling), losses), batch.weights)
+        return weighted_mean(torch.where(to_forget, -losses.clamp(max=ceiling), losses), batch.weights)
 
 
 @dataclass(frozen=True)
 class TaskEntropy:
-    """Entropy of each answer among the task's own classes; of a label, only the task is read.
+    """Entropy of each answer among the task's own classes; a label tells the task, its class is not used.
 
-    What AdaMerging (ICLR 2024) makes small to mix task vectors without labels.
+    AdaMerging (ICLR 2024) minimises it to mix task vectors without labels.
     """
 
     sizes: tuple[int, ...]
 
     additive: ClassVar[bool] = True
 
-    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
+    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Float[Tensor, ""]:
         """The loss of the batch."""
-        logits = own_logits(logits_fn(batch.images), _labels(batch), self.sizes)
+        logits = mask_other_tasks(logits_fn(batch.images), _require_labels(batch), self.sizes)
         return weighted_mean(entropies(logits), batch.weights)
 
 
-def own_logits(logits: Tensor, labels: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """(B ΣC) in float32, with the classes of other tasks than the label's (B) out of reach.
+def mask_other_tasks(
+    logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"], sizes: tuple[int, ...]
+) -> Float[Tensor, "B C"]:
+    """The logits in float32, with the classes of other tasks than the label's masked; C counts all tasks'.
 
-    >>> own_logits(torch.tensor([[1.0, 2.0, 9.0, 9.0]]), torch.tensor([0]), (2, 2)).argmax().item()
+    >>> mask_other_tasks(torch.tensor([[1.0, 2.0, 9.0, 9.0]]), torch.tensor([0]), (2, 2)).argmax().item()
     1
     """
     counts = torch.tensor(sizes, device=logits.device)
-    task = torch.arange(len(sizes), device=logits.device).repeat_interleave(counts)  # (ΣC)
-    return logits.float().masked_fill(task[labels].unsqueeze(1) != task, FAR)
+    task = torch.arange(len(sizes), device=logits.device).repeat_interleave(counts)  # (C)
+    return logits.float().masked_fill(task[labels].unsqueeze(1) != task, MASKED_LOGIT)
 
 
-def _losses(logits_fn: LogitsFn, batch: Batch, sizes: tuple[int, ...]) -> Tensor:
-    labels = _labels(batch)
-    return cross_entropy(own_logits(logits_fn(batch.images), labels, sizes), labels, reduction="none")  # (B)
+def _cross_entropies(logits_fn: LogitsFn, batch: Batch, sizes: tuple[int, ...]) -> Float[Tensor, " B"]:
+    labels = _require_labels(batch)
+    logits = mask_other_tasks(logits_fn(batch.images), labels, sizes)
+    return cross_entropy(logits, labels, reduction="none")
 
 
-def _labels(batch: Batch) -> Tensor:
+def _require_labels(batch: Batch) -> Int[Tensor, " B"]:
     if batch.labels is None:
         raise ConfigError(f"{batch!r} does not say which task each image is of. Give it labels.")
     return batch.labels

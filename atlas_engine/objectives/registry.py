@@ -1,4 +1,7 @@
-"""The table of objectives: a new one is a row here. Knows nothing of the loop that runs them."""
+"""The table of objectives. A new objective is a row here.
+
+find_objective("ufm").make(threshold=0.8)
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from types import MappingProxyType
 
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.objectives.base import Objective
-from atlas_engine.objectives.entropy import Entropy, InProportion
+from atlas_engine.objectives.entropy import Entropy, ProportionalEntropy
 from atlas_engine.objectives.sar import SAR
 from atlas_engine.objectives.simclr import SimCLR
 from atlas_engine.objectives.supervised import CrossEntropy
@@ -17,53 +20,79 @@ from atlas_engine.objectives.ufm import UFM
 __all__ = ["OBJECTIVES", "ObjectiveSpec", "find_objective"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ObjectiveSpec:
-    """One objective as a person chooses it."""
+    """One objective: how it is made, and what it needs."""
 
     name: str
+    """Its name in methods and tables."""
     help: str
-    make: Callable[..., Objective]  # its settings by name; none is needed but `proportions`
+    """What it is, in one line."""
+    paper: str
+    """Where it comes from."""
+    make: Callable[..., Objective]
+    """Makes it from its settings by name; all have defaults but `proportions`."""
     needs_labels: bool = False
-    needs_strong: bool = False  # a second view in every batch
-    needs_trusted: bool = False  # pictures with the class they are taken for, a quarter of every batch
-    needs_proportions: bool = False  # how often each class is there, (C)
-    on_features: bool = False  # wants features where others want logits: a head that is the identity
-    loop: Mapping[str, float] = field(default_factory=dict)  # what it asks of the loop's settings
+    """Every batch has labels."""
+    needs_strong: bool = False
+    """Every batch has a second, strong view."""
+    needs_trusted: bool = False
+    """A quarter of every batch are trusted images, labelled with the class they were predicted as."""
+    needs_proportions: bool = False
+    """It is made with the proportions (C) of the classes."""
+    on_features: bool = False
+    """It works on features, not class logits: the head is the identity."""
+    loop_defaults: Mapping[str, float] = field(default_factory=dict)
+    """Settings of the loop that have another default for this objective."""
 
 
 _ROWS = (
-    ObjectiveSpec("supervised", "cross-entropy on labelled images", CrossEntropy, needs_labels=True),
     ObjectiveSpec(
-        "ufm",
-        "sure answers on a weak view teach the strong one",
-        UFM,
+        name="supervised",
+        help="cross-entropy on labelled images",
+        paper="aTLAS (Zhang et al., NeurIPS 2024)",
+        make=CrossEntropy,
+        needs_labels=True,
+    ),
+    ObjectiveSpec(
+        name="ufm",
+        help="confident answers on a weak view are the targets of the strong view",
+        paper="aTLAS (Zhang et al., NeurIPS 2024), after FixMatch (Sohn et al., NeurIPS 2020)",
+        make=UFM,
         needs_strong=True,
         needs_trusted=True,
     ),
-    ObjectiveSpec("entropy", "sure answers that are not all the same", Entropy),
     ObjectiveSpec(
-        "in-proportion",
-        "sure answers, each class as often as it is found",
-        InProportion,
+        name="entropy",
+        help="confident answers that are not all the same",
+        paper="Tent (Wang et al., ICLR 2021) with the diversity of SHOT (Liang et al., ICML 2020)",
+        make=Entropy,
+    ),
+    ObjectiveSpec(
+        name="in-proportion",
+        help="confident answers, each class as often as it is found",
+        paper="RIM (Krause, Perona and Gomes, NIPS 2010) with estimated proportions",
+        make=ProportionalEntropy,
         needs_proportions=True,
     ),
     ObjectiveSpec(
-        "sar",
-        "sure answers at a flat minimum, from reliable images",
-        SAR,
-        loop=MappingProxyType({"sharpness": 0.05, "collapse_below": 0.2}),
+        name="sar",
+        help="confident answers at a flat minimum, from reliable images",
+        paper="SAR (Niu et al., ICLR 2023)",
+        make=SAR,
+        loop_defaults=MappingProxyType({"sharpness": 0.05, "collapse_below": 0.2}),
     ),
     ObjectiveSpec(
-        "simclr",
-        "two views of an image alike, those of two images not",
-        SimCLR,
+        name="simclr",
+        help="two views of an image alike, those of two images not",
+        paper="SimCLR (Chen et al., ICML 2020)",
+        make=SimCLR,
         needs_strong=True,
         on_features=True,
     ),
 )
 
-OBJECTIVES = MappingProxyType({row.name: row for row in _ROWS})
+OBJECTIVES = MappingProxyType({spec.name: spec for spec in _ROWS})
 
 
 def find_objective(name: str) -> ObjectiveSpec:

@@ -1,9 +1,9 @@
-"""Entropy of the images that are sure enough to learn from. Knows nothing of labels, nor of the loop.
+"""SAR: entropy of the images that are sure enough to learn from (Niu et al., ICLR 2023).
 
-SAR (ICLR 2023) is three things. The filter of reliable images is here. The gradient at weights moved uphill,
-which finds flat minima, and the reset of a run whose loss says that it has collapsed, are the loop's
-``sharpness`` and ``collapse_below``; `registry` names the values. The filter is applied anew at the moved
-weights, where the paper keeps only images that pass it at both.
+SAR has three parts. The filter of reliable images is here. Sharpness-aware gradients, taken at weights moved
+uphill, and the reset of a run whose loss shows that it has collapsed are the loop's ``sharpness`` and
+``collapse_below``, whose values `registry` sets. The filter is applied anew at the moved weights, where the
+paper keeps only images that pass it at both.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from jaxtyping import Float
 from torch import Tensor
 
 from atlas_engine.config import Settings, setting
@@ -26,14 +27,16 @@ class SAR(Settings):
     """Mean of H(p) over the images with H(p) < E0 = reliable · ln C, and 0 where there are none.
 
     With 10 classes and reliable = 0.4, E0 = 0.92: an image at 0.8 for one class (H = 0.94) is left out,
-    one at 0.9 (H = 0.54) teaches.
+    one at 0.9 (H = 0.54) is learned from.
     """
 
-    reliable: float = setting(0.4, help="share of the highest entropy below which an image teaches", low=0.0)
+    reliable: float = setting(
+        0.4, help="largest entropy of an image that counts, as a share of ln C", low=0.0
+    )
 
     additive: ClassVar[bool] = False  # how many images count is known only after the forward pass
 
-    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
+    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Float[Tensor, ""]:
         """The mean entropy of the reliable images."""
         logits = logits_fn(batch.images)
         losses = entropies(logits)  # (B)

@@ -1,10 +1,11 @@
-"""Cross-entropy on labelled images: the few-shot objective. Knows nothing of where labels come from."""
+"""Cross-entropy on labelled images: the few-shot objective."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -23,7 +24,7 @@ class CrossEntropy:
 
     additive: ClassVar[bool] = True
 
-    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
+    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Float[Tensor, ""]:
         """The mean cross-entropy of the batch."""
         if batch.labels is None:
             raise ConfigError(

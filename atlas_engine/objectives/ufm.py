@@ -1,7 +1,10 @@
-"""Unsupervised FixMatch: sure answers on a weak view teach the strong one. Knows nothing of true labels.
+"""UFM, unsupervised FixMatch: confident answers on a weak view are the targets of the strong view.
 
-The paper's test-time objective. The batch source re-estimates whom to trust (`trusted_labels`) every epoch,
-fills a quarter of each batch with them, and tells how far the run is; the rest happens here.
+The test-time objective of aTLAS (arXiv 2407.02880), after FixMatch (NeurIPS 2020). Two things happen outside
+the loss: each epoch the batch source asks which images to trust, and fills a quarter of each batch with them.
+
+    labels = trusted_labels(logits)                       # (N): class numbers, UNTRUSTED for all but a few
+    loss = UFM()(logits_fn, Batch(weak, labels=labels[rows], strong=strong, progress=0.3))
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -17,7 +21,12 @@ from atlas_engine.config import Settings, setting
 from atlas_engine.errors import ConfigError
 from atlas_engine.objectives.base import Batch, LogitsFn, weighted_mean
 
-__all__ = ["MOST", "SHARE", "UFM", "UNTRUSTED", "trusted_labels"]
+__all__ = ["UFM", "UNTRUSTED", "trusted_labels"]
+
+UNTRUSTED = -1
+"""The label of an image whose class we do not claim to know."""
+
+TRUST_ONE_IN, MAX_TRUSTED = 10, 100  # trusted of a class: a tenth of N / C images, at most 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +46,9 @@ class UFM(Settings):
 
     additive: ClassVar[bool] = False  # how many images count is known only after the weak view
 
-    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
+    def __call__(self, logits_fn: LogitsFn, batch: Batch) -> Float[Tensor, ""]:
         """The mean cross-entropy of the images that count."""
-        strong = batch.strong_view()
+        strong = batch.require_strong()
         with torch.no_grad():
             targets, weights = self.targets(logits_fn(batch.images), batch)
         kept = weights > 0
@@ -48,10 +57,14 @@ class UFM(Settings):
         losses = cross_entropy(logits_fn(strong[kept]).float(), targets[kept], reduction="none")
         return weighted_mean(losses, weights[kept])
 
-    def targets(self, weak_logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What each image should answer (B C), and how much it counts (B)."""
-        targets = (weak_logits.float() * self.power).softmax(dim=-1)  # p^a / Σ p^a, without leaving the logs
+    def targets(
+        self, weak_logits: Float[Tensor, "B C"], batch: Batch
+    ) -> tuple[Float[Tensor, "B C"], Float[Tensor, " B"]]:
+        """The target of each image, and how much it counts."""
+        # soften the weak view: p^a / Σ p^a, without leaving the logs
+        targets = (weak_logits.float() * self.power).softmax(dim=-1)
         counts = targets.amax(dim=-1) > self.omega(batch.progress)
+        # trusted images keep their label, however unsure they are
         if batch.labels is not None:
             if batch.labels.ndim != 1:
                 raise ConfigError(
@@ -65,42 +78,33 @@ class UFM(Settings):
         return targets, counts.float() if batch.weights is None else counts * batch.weights
 
     def omega(self, progress: float) -> float:
-        """The confidence asked for: from ``threshold`` at progress 0 straight to 1 at progress 1."""
+        """The confidence asked for: linear from ``threshold`` at progress 0 to 1 at progress 1."""
         return self.threshold + (1.0 - self.threshold) * progress
 
 
-# ---- Which images to trust: the surest few of each predicted class. Tensors only; knows nothing of views.
-# pseudo = trusted_labels(logits) # (N) class numbers, UNTRUSTED for all but a few chosen = (pseudo !=
-# UNTRUSTED).nonzero() # whom a batch source draws a quarter of each batch from
-UNTRUSTED = -1
-"""The label of an image whose class we do not claim to know."""
-
-SHARE, MOST = 10, 100  # one in SHARE of a class's fair part of the images, at most MOST
-
-
-def trusted_labels(logits: Tensor) -> Tensor:
-    """(N C) -> (N): the predicted class of the images that are trusted, and `UNTRUSTED` for the others.
+def trusted_labels(logits: Float[Tensor, "N C"]) -> Int[Tensor, " N"]:
+    """The predicted class of the images that are trusted, and `UNTRUSTED` for the others.
 
     Of the images predicted as a class, the k with the highest confidence are trusted, where
     k = max(1, min(⌊N / C / 10⌋, 100)): 2,000 images of 10 classes give 20 a class, 5 images 1. A class that
-    nothing was predicted as trusts nothing. Of equally sure images the earlier ones are taken.
+    nothing was predicted as trusts nothing. Of equally confident images the earlier ones are taken.
     """
     count, classes = logits.shape
     if not count:
         return torch.empty(0, dtype=torch.long, device=logits.device)
-    most = max(1, min(count // (classes * SHARE), MOST))
+    per_class = max(1, min(count // (classes * TRUST_ONE_IN), MAX_TRUSTED))
     top, predicted = logits.float().max(dim=-1)
     others = logits.float().scatter(1, predicted[:, None], -torch.inf).logsumexp(dim=-1)
-    odds = top - others  # ln p / (1 − p): in the order of confidence, and never rounded to 1
-    return torch.where(_rank_in_class(odds, predicted) < most, predicted, UNTRUSTED)
+    log_odds = top - others  # ln p / (1 − p): in the order of confidence, and never rounded to 1
+    return torch.where(_rank_in_class(log_odds, predicted) < per_class, predicted, UNTRUSTED)
 
 
-def _rank_in_class(sureness: Tensor, predicted: Tensor) -> Tensor:
-    """(N): how many images of the same predicted class come before each one."""
-    order = sureness.argsort(descending=True, stable=True)
-    order = order[predicted[order].argsort(stable=True)]  # class by class, the surest first
+def _rank_in_class(confidence: Float[Tensor, " N"], predicted: Int[Tensor, " N"]) -> Int[Tensor, " N"]:
+    """How many images of the same predicted class are more confident than each one."""
+    order = confidence.argsort(descending=True, stable=True)
+    order = order[predicted[order].argsort(stable=True)]  # class by class, the most confident first
     sizes = predicted.bincount()
-    begins = sizes.cumsum(0) - sizes
+    class_starts = sizes.cumsum(0) - sizes
     ranks = torch.empty_like(order)
-    ranks[order] = torch.arange(len(order), device=order.device) - begins[predicted[order]]
+    ranks[order] = torch.arange(len(order), device=order.device) - class_starts[predicted[order]]
     return ranks

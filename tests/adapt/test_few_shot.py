@@ -164,7 +164,7 @@ def test_a_head_that_follows_changes_no_coefficients_and_half_of_these_are_kept(
         return run.result().coefficients.values
 
     half = coefficients()
-    other = dataclasses.replace(HEADS["text-probe"], start=HEADS["linear-probe"].start)
+    other = dataclasses.replace(HEADS["text-probe"], initialise=HEADS["linear-probe"].initialise)
     monkeypatch.setattr(few_shot, "HEADS", {**HEADS, "text-probe": other})
     assert half.any()
     assert torch.equal(coefficients(), half)

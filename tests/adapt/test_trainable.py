@@ -44,17 +44,17 @@ def subject_of(heads, *, start=None):
 
 
 def test_tower_and_head_learn_together(row, evidence):
-    subject = subject_of([row.start(evidence)])
+    subject = subject_of([row.initialise(evidence)])
     steps, ending = drain(optimise(subject, CE, everything, config=OptimiseConfig(steps=12)))
     assert steps[-1].loss < 0.95 * steps[0].loss
     starts = subject.tensors_to_learn
-    assert starts.keys() == {LAM, *(HEAD + name for name in row.start(evidence).rates)}
+    assert starts.keys() == {LAM, *(HEAD + name for name in row.initialise(evidence).rates)}
     for name, value in ending.values.items():
         assert not torch.equal(value, starts[name].start), f"{name} did not move"
 
 
 def test_at_its_start_it_gives_the_heads_logits_on_zero_shot_features(row, evidence):
-    head = row.start(evidence)
+    head = row.initialise(evidence)
     subject = subject_of([head])
     values = {name: one.start for name, one in subject.tensors_to_learn.items()}
     logits = subject.at(values).logits_fn(0)(IMAGES)
@@ -67,13 +67,15 @@ def test_without_a_head_it_is_the_composed_tower_alone(evidence):
     plain = TrainableCoefficients(encoder, tiny_head(4), logit_scale=SCALE, start=start)
     _, wanted = drain(optimise(plain, CE, everything, config=OptimiseConfig(steps=3)))
     _, ending = drain(
-        optimise(subject_of([HEADS["none"].start(evidence)]), CE, everything, config=OptimiseConfig(steps=3))
+        optimise(
+            subject_of([HEADS["none"].initialise(evidence)]), CE, everything, config=OptimiseConfig(steps=3)
+        )
     )
     assert torch.allclose(ending.values[LAM], wanted.values[LAM], atol=1e-6)
 
 
 def test_gradients_are_those_of_autograd_through_the_head(row, evidence):
-    heads = [row.start(evidence)]
+    heads = [row.initialise(evidence)]
     subject = subject_of(heads, start=tiny_lam(tiny_encoder(), runs=1))
     values = {name: one.start for name, one in subject.tensors_to_learn.items()}
     forward = subject.at(values)
@@ -90,7 +92,7 @@ def test_gradients_are_those_of_autograd_through_the_head(row, evidence):
 
 
 def test_the_slope_of_the_coefficients_goes_through_the_head(evidence):
-    head = HEADS["tip"].start(evidence)
+    head = HEADS["tip"].initialise(evidence)
     encoder = tiny_encoder()
     subject = TrainableWithHeads(encoder, [head], start=tiny_lam(encoder, runs=1))
     values = {name: one.start for name, one in subject.tensors_to_learn.items()}
@@ -109,7 +111,7 @@ def test_the_slope_of_the_coefficients_goes_through_the_head(evidence):
 
 def test_three_runs_at_once_are_three_runs_one_by_one(row, evidence):
     folds = [evidence.without(torch.tensor([number, number + 3])) for number in range(3)]
-    heads = [row.start(fold) for fold in folds]
+    heads = [row.initialise(fold) for fold in folds]
     config = OptimiseConfig(steps=4)
 
     def own(request):
@@ -127,7 +129,7 @@ def test_three_runs_at_once_are_three_runs_one_by_one(row, evidence):
 
 
 def test_what_was_learned_is_a_head_of_its_own(row, evidence):
-    subject = subject_of([row.start(evidence)] * 2)
+    subject = subject_of([row.initialise(evidence)] * 2)
     _, ending = drain(optimise(subject, CE, everything, config=OptimiseConfig(steps=2), seeds=(0, 1)))
     head = subject.head(ending.values, run=1)
     again = row.rebuild(head.tensors, evidence.text, logit_scale=SCALE)
@@ -138,7 +140,7 @@ def test_what_was_learned_is_a_head_of_its_own(row, evidence):
 
 
 def test_runs_and_heads_must_go_together(evidence):
-    tip, lpp = HEADS["tip"].start(evidence), HEADS["lpp"].start(evidence)
+    tip, lpp = HEADS["tip"].initialise(evidence), HEADS["lpp"].initialise(evidence)
     shape = tiny_encoder().composer.shape
     with pytest.raises(ConfigError, match="2 runs start with 1 heads"):
         TrainableWithHeads(tiny_encoder(), [tip], start=torch.zeros(2, *shape))

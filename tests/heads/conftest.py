@@ -1,4 +1,4 @@
-"""Every head in the table, as tests are made for all of them."""
+"""Every head that is fitted to labels, for the tests that hold for all of them."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from atlas_engine.heads.registry import HEADS
 
 
 @pytest.fixture(params=list(HEADS))
-def row(request):
+def spec(request):
     return HEADS[request.param]

@@ -8,45 +8,49 @@ from torch.nn.functional import cross_entropy
 
 from atlas_engine.compose.encoder import cosine_logits
 from atlas_engine.errors import ConfigError
-from atlas_engine.heads.base import LabelledFeatures
 from atlas_engine.heads.probe import Probe
-from tests.heads.clouds import SCALE, evidence
+from tests.heads.synthetic import SCALE, make_support, take_rows
 
 
-@pytest.mark.parametrize("centre", ["zero", "text"])
-def test_it_ends_where_the_gradient_of_its_loss_is_zero(centre):
-    found, _ = evidence((4, 2, 3), spread=1.1)
-    head, start = Probe.fitted(found, centre=centre), Probe.start(found, centre=centre)
+@pytest.mark.parametrize("prior", ["zero", "text"])
+def test_it_ends_where_the_gradient_of_its_loss_is_zero(prior):
+    support, _ = make_support((4, 2, 3), spread=1.1)
+    head, start = Probe.fitted(support, prior=prior), Probe.start(support, prior=prior)
     weight, bias = head.weight.clone().requires_grad_(), head.bias.clone().requires_grad_()
     pull = (weight - start.weight).square().sum() / (2 * 10.0 * 9)
-    loss = cross_entropy(found.features @ weight.T + bias, found.labels) + pull
+    loss = cross_entropy(support.features @ weight.T + bias, support.labels) + pull
     grads = torch.autograd.grad(loss, (weight, bias))
     assert max(grad.abs().max().item() for grad in grads) < 1e-4  # L-BFGS stops at 1e-6 or where float32 does
 
 
-def test_the_text_start_is_zero_shot_and_a_strong_pull_stays_there():
-    found, (features, _) = evidence((2, 2, 2))
-    wanted = cosine_logits(features, found.text, logit_scale=SCALE)
-    assert torch.allclose(Probe.start(found, centre="text").logits(features), wanted, atol=1e-5)
-    held = Probe.fitted(found, centre="text", inverse_strength=1e-6)
-    assert torch.allclose(held.weight, SCALE * found.text, atol=1e-3)
+def test_the_text_prior_is_zero_shot_and_a_strong_pull_stays_there():
+    support, (features, _) = make_support((2, 2, 2))
+    wanted = cosine_logits(features, support.text, logit_scale=SCALE)
+    assert torch.allclose(Probe.start(support, prior="text").logits(features), wanted, atol=1e-5)
+    held = Probe.fitted(support, prior="text", inverse_strength=1e-6)
+    assert torch.allclose(held.weight, SCALE * support.text, atol=1e-3)
 
 
 def test_more_images_loosen_the_pull():
-    found, _ = evidence((3, 3, 3))
-    more = LabelledFeatures(
-        found.features.repeat(4, 1), found.labels.repeat(4), found.text, logit_scale=SCALE
-    )
-    assert Probe.fitted(more).weight.norm() > 1.2 * Probe.fitted(found).weight.norm()
+    support, _ = make_support((3, 3, 3))
+    more = take_rows(support, torch.arange(9).repeat(4))
+    assert Probe.fitted(more).weight.norm() > 1.2 * Probe.fitted(support).weight.norm()
 
 
 def test_a_class_without_images_keeps_its_name():
-    found, (features, _) = evidence((3, 1, 4))
-    head = Probe.fitted(found.without(found.labels == 1), centre="text")
-    assert torch.allclose(head.logits(features)[:, 1], SCALE * features @ found.text[1], atol=1e-5)
+    support, (features, _) = make_support((3, 1, 4))
+    head = Probe.fitted(support.without(support.labels == 1), prior="text")
+    assert torch.allclose(head.logits(features)[:, 1], SCALE * features @ support.text[1], atol=1e-5)
 
 
-def test_an_unknown_start_offers_the_nearest():
-    found, _ = evidence((2, 2))
+def test_a_widened_probe_gives_the_same_logits_on_wider_features():
+    support, (features, _) = make_support((2, 2, 2))
+    head = Probe.fitted(support)
+    wider = torch.cat([features / 3.0, torch.ones(len(features), 5)], dim=1)
+    assert torch.allclose(head.widened(29, factor=3.0).logits(wider), head.logits(features), atol=1e-5)
+
+
+def test_an_unknown_prior_offers_the_nearest():
+    support, _ = make_support((2, 2))
     with pytest.raises(ConfigError, match="Did you mean 'text'"):
-        Probe.start(found, centre="txt")
+        Probe.start(support, prior="txt")

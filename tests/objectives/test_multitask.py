@@ -11,15 +11,15 @@ from torch.nn.functional import cross_entropy
 from atlas_engine.entropies import entropies
 from atlas_engine.errors import ConfigError
 from atlas_engine.objectives.base import Batch
-from atlas_engine.objectives.multitask import Forgetting, TaskCrossEntropy, TaskEntropy, own_logits
+from atlas_engine.objectives.multitask import Forgetting, TaskCrossEntropy, TaskEntropy, mask_other_tasks
 
 SIZES = (2, 3)
 LOGITS = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
 LABELS = torch.tensor([0, 1, 1, 2, 3, 4])
 
 
-def loss_of(objective, logits=LOGITS, **facts):
-    return objective(lambda images: images, Batch(logits, **{"labels": LABELS, **facts}))
+def loss_of(objective, logits=LOGITS, **known):
+    return objective(lambda images: images, Batch(logits, **{"labels": LABELS, **known}))
 
 
 def test_an_image_is_judged_among_the_classes_of_its_own_task():
@@ -31,7 +31,7 @@ def test_an_image_is_judged_among_the_classes_of_its_own_task():
     assert found.item() == pytest.approx(torch.cat(alone).mean().item(), abs=1e-6)
 
 
-def test_what_a_foreign_class_says_has_no_gradient():
+def test_classes_of_other_tasks_have_no_gradient():
     logits = LOGITS.clone().requires_grad_()
     loss_of(TaskCrossEntropy(SIZES), logits).backward()
     assert not logits.grad[:3, 2:].any()
@@ -39,7 +39,7 @@ def test_what_a_foreign_class_says_has_no_gradient():
     assert logits.grad[:3, :2].abs().min() > 0
 
 
-def test_entropy_reads_the_task_of_a_label_and_nothing_else():
+def test_entropy_uses_the_task_of_a_label_and_nothing_else():
     found = loss_of(TaskEntropy(SIZES))
     alone = torch.cat([entropies(LOGITS[:3, :2]), entropies(LOGITS[3:, 2:])]).mean()
     assert found.item() == pytest.approx(alone.item(), abs=1e-6)
@@ -55,20 +55,20 @@ def test_forgetting_is_the_control_less_the_target():
     assert found.item() == pytest.approx((control - target).item() / 2, abs=1e-6)
 
 
-def test_what_is_forgotten_pulls_no_more_and_is_never_named_right():
+def test_a_forgotten_image_has_no_gradient_and_is_never_classified_right():
     """Two classes: beyond a loss of ln 2 the right one has less than half of the probability."""
     logits = torch.tensor([[-1.0, 1.0, 0, 0, 0], [1.0, -1.0, 0, 0, 0]], requires_grad=True)
     labels = torch.tensor([0, 0])
     loss_of(Forgetting(SIZES, enough=1.0), logits, labels=labels).backward()
-    gone, known = logits.grad
-    assert not gone.any()
+    forgotten, known = logits.grad
+    assert not forgotten.any()
     assert known[0] > 0, "the one still known loses its class"
     losses = cross_entropy(logits[:, :2], labels, reduction="none")
     assert (losses > math.log(2)).tolist() == (logits[:, :2].argmax(1) != labels).tolist()
 
 
-def test_own_logits_stay_as_they_are():
-    found = own_logits(LOGITS, LABELS, SIZES)
+def test_the_logits_of_the_own_task_stay_as_they_are():
+    found = mask_other_tasks(LOGITS, LABELS, SIZES)
     assert torch.equal(found[:3, :2], LOGITS[:3, :2])
     assert found[:3, 2:].max() < -1000
 

@@ -1,4 +1,4 @@
-"""NT-Xent against closed forms and the definition; over features by a head that is the identity."""
+"""NT-Xent against closed forms and the definition; on features, under the identity as a head."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ def loss_of(weak, strong, weights=None, **settings):
     return SimCLR(**settings)(identity, Batch(weak, strong=strong, weights=weights)).item()
 
 
-def by_hand(weak, strong, temperature):
+def nt_xent_by_hand(weak, strong, temperature):
     z = [normalize(view.double(), dim=0) for view in [*weak, *strong]]
     total, count = 0.0, len(z)
     for i in range(count):
-        alike = {k: math.exp(float(z[i] @ z[k]) / temperature) for k in range(count) if k != i}
-        total -= math.log(alike[(i + count // 2) % count] / sum(alike.values()))
+        exps = {k: math.exp(float(z[i] @ z[k]) / temperature) for k in range(count) if k != i}
+        total -= math.log(exps[(i + count // 2) % count] / sum(exps.values()))
     return total / count
 
 
 @pytest.mark.parametrize("temperature", [0.1, 0.5])
-def test_it_is_the_definition(temperature):
+def test_it_is_the_papers_definition(temperature):
     weak, strong = two_views()
-    assert loss_of(weak, strong, temperature=temperature) == pytest.approx(by_hand(weak, strong, temperature))
+    wanted = nt_xent_by_hand(weak, strong, temperature)
+    assert loss_of(weak, strong, temperature=temperature) == pytest.approx(wanted)
 
 
 def test_equal_vectors_cost_the_logarithm_of_the_other_views():
@@ -87,12 +88,12 @@ def test_under_the_identity_as_a_head_logits_are_features():
     assert OBJECTIVES["simclr"].on_features
     encoder = tiny_encoder()
     start = encoder.composer.initial()[None]
-    subject = TrainableCoefficients(encoder, torch.eye(16), logit_scale=1.0, start=start)
+    trainable = TrainableCoefficients(encoder, torch.eye(16), logit_scale=1.0, start=start)
     views = tiny_images(4), tiny_images(4, seed=9)
-    forward = subject.at({LAM: start})
+    forward = trainable.at({LAM: start})
     features = normalize(tiny_clip().visual(torch.cat(views)), dim=-1)
     torch.testing.assert_close(forward.logits_fn(0)(torch.cat(views)), features)
     loss = SimCLR()(forward.logits_fn(0), Batch(views[0], strong=views[1]))
     loss.backward()
-    assert loss.item() == pytest.approx(by_hand(*features.detach().split(4), 0.1), rel=1e-5)
+    assert loss.item() == pytest.approx(nt_xent_by_hand(*features.detach().split(4), 0.1), rel=1e-5)
     assert forward.gradients()[LAM].any()

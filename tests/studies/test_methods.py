@@ -105,7 +105,7 @@ def test_a_head_alone_is_made_from_the_shots_zero_shot_features(tiny, answers, p
         logit_scale=tiny.backbone.logit_scale,
     )
     pictures = tiny.read_images([square.permute(1, 2, 0).numpy() for square in problem.squares])
-    expected = HEADS[name].alone(evidence).logits(tiny.features(pictures))
+    expected = HEADS[name].fit_alone(evidence).logits(tiny.features(pictures))
     torch.testing.assert_close(answers[name].logits, expected, rtol=1e-3, atol=1e-3)  # L-BFGS ends nearby
     assert answers[name].accuracy(problem.labels) > answers["zero-shot"].accuracy(problem.labels)
 

@@ -16,7 +16,7 @@ from atlas_engine.adapt.context import AdaptContext
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.data.split import near_duplicate_groups, split_groups
 from atlas_engine.heads.cross_validation import wilson_interval
-from atlas_engine.objectives.multitask import own_logits
+from atlas_engine.objectives.multitask import mask_other_tasks
 from atlas_engine.result import Estimate
 
 __all__ = ["TaskImages", "TaskScore", "split_held_out", "vector_of"]
@@ -62,7 +62,7 @@ class TaskImages:
 
     def scores(self, logits: Float[Tensor, "N C"]) -> tuple[TaskScore, ...]:
         """The score of each task; every image is named among the classes of its own task."""
-        right = own_logits(logits, self.labels, self.class_counts).argmax(dim=1) == self.labels
+        right = mask_other_tasks(logits, self.labels, self.class_counts).argmax(dim=1) == self.labels
         masks = [self.tasks == number for number in range(len(self.class_counts))]
         return tuple(TaskScore(int(right[mask].sum()), int(mask.sum())) for mask in masks)
 
