@@ -190,18 +190,24 @@ class Atlas:
         config: FewShotConfig | None = None,
         bank: TaskVectorBank | None = None,
         layout: Layout | None = None,
+        validation: Support | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
         """Adapt to the support's classes by mixing the vectors of `bank` (the engine's own by default).
 
         `auto` learns coefficients and a head, holds images out to see whether that helps, and keeps zero-shot
-        where it does not. The other methods are in `adapt.methods.FEW_SHOT_METHODS`.
+        where it does not. The other methods are in `adapt.methods.FEW_SHOT_METHODS`; `validation`, images of
+        the same classes, lets those that learn keep their best epoch. `auto` checks itself without any.
         """
         find_method("few-shot", method)
+        if validation is not None:
+            _check_validation(support, validation, method=method)
         chosen = config or FewShotConfig()
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
             context = self._context({"support": support}, bank=bank)
+            if validation is not None:
+                context = dataclasses.replace(context, validation=self._task_data("validation", validation))
             return adapt_few_shot(context, method=method, config=chosen, layout=layout, seed=seed, stop=stop)
 
         return Run(start)
@@ -428,6 +434,19 @@ class Atlas:
 
     def __repr__(self) -> str:
         return f"Atlas({self.backbone!r})"
+
+
+def _check_validation(support: Support, validation: Support, *, method: str) -> None:
+    """Raise unless the validation images can be used with this method."""
+    if method == AUTO:
+        raise SupportError(
+            "auto holds images out by itself. Name a method, such as 'paper', or leave these out."
+        )
+    if validation.classes != support.classes:
+        raise SupportError(
+            f"the validation images are of {', '.join(validation.classes)}, but the support is of "
+            f"{', '.join(support.classes)}. Give both the same classes in the same order."
+        )
 
 
 def _sample_hash(module: nn.Module) -> str:

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from atlas_engine import runtime
-from atlas_engine.adapt.few_shot import FewShotConfig, learn_few_shot
+from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.optimise import optimise
-from atlas_engine.adapt.samplers import TaskSampler
+from atlas_engine.adapt.samplers import LabelledSampler, TaskSampler
 from atlas_engine.adapt.trainable import Trainable, TrainableCoefficients
 from atlas_engine.adapt.trainable_part import FrozenSplit
 from atlas_engine.bank.bank import TaskVectorBank
@@ -38,6 +38,7 @@ from atlas_engine.engine import Atlas
 from atlas_engine.errors import EvalError
 from atlas_engine.heads.base import text_logits
 from atlas_engine.objectives.multitask import TaskCrossEntropy
+from atlas_engine.objectives.supervised import CrossEntropy
 from atlas_engine.runtime import drain
 from studies.low_rank import LowRankPlan, TrainableLowRank
 from studies.problems import share_right
@@ -134,7 +135,8 @@ class TrainingBench:
     ) -> Mapping[str, Tensor]:
         """What the subject has learned from the views (V N …) of pictures with these labels (N)."""
         config = self.settings.loop()
-        return drain(learn_few_shot(subject, views, labels.unsqueeze(0), config=config, seeds=[seed])).values
+        sampler = LabelledSampler(views, labels.unsqueeze(0), config.batch)
+        return drain(optimise(subject, CrossEntropy(), sampler, config=config, seeds=[seed])).values
 
     def learned_jointly(
         self, subject: Trainable, views: Tensor, labels: Tensor, *, sizes: tuple[int, ...], seed: int

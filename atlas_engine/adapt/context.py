@@ -41,6 +41,7 @@ class AdaptContext:
     bank: TaskVectorBank
     model_fingerprint: str
     tasks: tuple[TaskData, ...]
+    validation: TaskData | None = None  # labelled images of the only task's classes, to choose an epoch by
 
     # ---- of the only task
 

@@ -12,8 +12,10 @@ verdict: it does what it is asked to do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -22,14 +24,14 @@ from torch import Tensor
 from atlas_engine import runtime
 from atlas_engine.adapt.context import AdaptContext
 from atlas_engine.adapt.guards import StopFlag
-from atlas_engine.adapt.methods import AUTO, FEW_SHOT_METHODS, ZERO_SHOT, find_method
-from atlas_engine.adapt.optimise import LoopResult, OptimiseConfig, optimise
+from atlas_engine.adapt.methods import AUTO, FEW_SHOT_METHODS, ZERO_SHOT, Method, find_method
+from atlas_engine.adapt.optimise import LoopResult, OptimiseConfig, Sampler, Score, optimise
 from atlas_engine.adapt.progress import Progress
 from atlas_engine.adapt.results import build_recipe, build_result
-from atlas_engine.adapt.samplers import LabelledSampler
+from atlas_engine.adapt.samplers import FreshViewSampler, LabelledSampler
 from atlas_engine.adapt.slopes import Slopes
-from atlas_engine.adapt.trainable import LAM, Trainable, TrainableWithHeads
-from atlas_engine.adapt.trainable_part import TrainablePart
+from atlas_engine.adapt.trainable import LAM, Forward, TrainableWithHeads
+from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.adapt.verdict import (
     decide_verdict,
     estimate_accuracies,
@@ -40,19 +42,20 @@ from atlas_engine.adapt.verdict import (
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.config import setting
-from atlas_engine.data.augment import Augment
+from atlas_engine.data.augment import Augment, ResizedCrop
 from atlas_engine.heads.base import Head, LabelledFeatures, ZeroShot
 from atlas_engine.heads.registry import HEADS, FeatureLevel
 from atlas_engine.objectives.supervised import CrossEntropy
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
 
-__all__ = ["FewShotConfig", "adapt_few_shot", "learn_few_shot"]
+__all__ = ["FewShotConfig", "adapt_few_shot", "effective_few_shot_config"]
 
 PREVIEW, LEARNED = "text-probe", "atlas+text-probe"
 """What `auto` shows first, and what it learns after that; it keeps the one that held-out images favour."""
 
 PREVIEW_SHARE, LOOK_SHARE, SLOPE_SHARE = 0.02, 0.13, 0.15  # of a run's work, about
+FEWEST_BATCHES = 10  # of an epoch (aTLAS, section 5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,7 @@ class FewShotConfig(OptimiseConfig):
 
     steps: int = setting(24, help="optimiser steps", low=0, high=100_000)
     lr: float = setting(0.05, help="learning rate of the first step", low=0.0, high=100.0)
+    epochs: int = setting(0, help="times that each picture is looked at; 0: as the steps come out", low=0)
     batch: int = setting(16, help="pictures a step; all of them where there are fewer", low=1)
     views: int = setting(6, help="random views of each picture, made once and kept", low=1, high=1000)
     share: float | None = setting(
@@ -87,21 +91,25 @@ def adapt_few_shot(
     return (yield from run.steps())
 
 
-def learn_few_shot(
-    trainable: Trainable,
-    views: Tensor,
-    labels: Int[Tensor, "R N"],
-    *,
-    config: FewShotConfig,
-    seeds: Sequence[int] = (0,),
-    stop: StopFlag | None = None,
-) -> Generator[Step, None, LoopResult]:
-    """Yield the loop's steps for cross-entropy on V views (V N …), with the labels of each of R trainings.
+def effective_few_shot_config(config: FewShotConfig, method: Method, *, images: int) -> FewShotConfig:
+    """The config with the method's own settings, and with steps for all its epochs.
 
-    A training does not see the images that are `UNUSED` in its row of labels: they are held out.
+    A method's setting yields to one that differs from its default, and so do the epochs to steps. With
+    epochs, an epoch has at least ten batches, as in the paper: a small support comes several times.
     """
-    sampler = LabelledSampler(views, labels, config.batch)
-    return (yield from optimise(trainable, CrossEntropy(), sampler, config=config, seeds=seeds, stop=stop))
+    default = FewShotConfig()
+    own = method.settings
+    free = {name: own[name] for name in own if getattr(config, name) == getattr(default, name)}
+    changes: dict[str, Any] = free
+    config = replace(config, **changes)
+    if config.epochs and config.steps == default.steps:
+        config = replace(config, steps=config.epochs * batches_per_epoch(config, images=images))
+    return config
+
+
+def batches_per_epoch(config: FewShotConfig, *, images: int) -> int:
+    """How many batches make an epoch: ten at least."""
+    return max(FEWEST_BATCHES, math.ceil(images / config.batch))
 
 
 class _FewShotRun:
@@ -118,7 +126,8 @@ class _FewShotRun:
         stop: StopFlag,
     ) -> None:
         self.context, self.name, self.method = context, method, find_method("few-shot", method)
-        self.config, self.seed, self.stop = config, seed, stop
+        self.config = effective_few_shot_config(config, self.method, images=len(context.pixels))
+        self.seed, self.stop = seed, stop
         self.head = HEADS[self.method.head]
         self.part = TrainablePart(
             context.backbone,
@@ -196,7 +205,12 @@ class _FewShotRun:
     # ---- phases
 
     def look(self, first: Sequence[Tensor]) -> Generator[Step, None, Tensor]:
-        """(V N …): random views of each image behind the frozen prefix, the `first` ones among them."""
+        """(V N …): random views of each image behind the frozen prefix, the `first` ones among them.
+
+        A method with fresh views draws them at each step instead, so that none are made here.
+        """
+        if self.method.fresh_views:
+            return torch.empty(0)
         images, config = len(self.context.pixels), self.config
         needed = -(-config.steps * config.batch // images) if self.method.objective else 1
         count = max(min(config.views, needed), 1)
@@ -224,18 +238,49 @@ class _FewShotRun:
     ) -> Generator[Step, None, LoopResult]:
         """λ, and the head where it learns along, for every row of labels side by side."""
         config = replace(self.config, lr=self.method.lr_scale * self.config.lr)
-        seeds = [self.seed + run for run in range(len(labels))]
-        steps = learn_few_shot(trainable, views, labels, config=config, seeds=seeds, stop=self.stop)
+        sampler: Sampler = LabelledSampler(views, labels, config.batch)
+        score: Score | None = None
+        if self.method.fresh_views:
+            sampler = FreshViewSampler(
+                self.context.pixels,
+                labels,
+                size=config.batch,
+                view=ResizedCrop(),
+                to_input=self.part.activations,
+            )
+        if self.context.validation is not None:
+            # keep the epoch that names most of the validation images right
+            epoch = batches_per_epoch(config, images=len(self.context.pixels))
+            config, score = replace(config, keep="best", score_every=epoch), self.validation_accuracy
+        steps = optimise(
+            trainable,
+            CrossEntropy(),
+            sampler,
+            config=config,
+            seeds=[self.seed + run for run in range(len(labels))],
+            score=score,
+            stop=self.stop,
+        )
         before = PREVIEW_SHARE + LOOK_SHARE + SLOPE_SHARE * self.method.slopes
         return (yield from self.progress.track(steps, since=before))
+
+    def validation_accuracy(self, forward: Forward) -> tuple[float, ...]:
+        """The share of the validation images that the training names right; there is one training then."""
+        task = self.context.validation
+        assert task is not None
+        assert task.labels is not None
+        parts = [
+            forward.logits_fn(0)(self.part.activations(pixels.float() / 255))
+            for pixels in torch.split(task.pixels, IMAGES_AT_ONCE)
+        ]
+        return (float((torch.cat(parts).argmax(dim=1) == task.labels).float().mean()),)
 
     # ---- heads and coefficients
 
     def starting_heads(self, images: LabelledFeatures, labels: Int[Tensor, "R N"]) -> list[Head]:
         """A head for each row of labels, fitted or ready to be learned; `images` may hold views besides."""
-        return [
-            self.head.initialise(images.with_labels(row.repeat(1 + self.head.extra_views))) for row in labels
-        ]
+        make = self.head.fit_alone if self.method.fitted_start else self.head.initialise
+        return [make(images.with_labels(row.repeat(1 + self.head.extra_views))) for row in labels]
 
     def training_heads(self, heads: Sequence[Head], images: LabelledFeatures) -> Sequence[Head]:
         """The heads that λ is learned under: these or, for a head that is fitted after, the class names.

@@ -11,7 +11,7 @@ own name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from atlas_engine.bank.blocks import BLOCK_KINDS
@@ -51,6 +51,11 @@ class Method:
     block_kinds: tuple[str, ...] = BLOCK_KINDS  # blocks whose λ moves
     share: float = 0.5  # of the tower's weights, from its end, that may move
     lr_scale: float = 1.0  # times the learning rate of the config
+    fresh_views: bool = False  # new random crops at each step instead of a few that are kept
+    fitted_start: bool = (
+        False  # joint learning starts from the fitted head instead of from its initial values
+    )
+    settings: Mapping[str, float] = field(default_factory=dict)  # in place of the config's defaults
     keep_fraction: float = 1.0  # of the learned λ that is kept: 0.5 is the midpoint of WiSE-FT (CVPR 2022)
 
     @property
@@ -97,6 +102,15 @@ _JOINT = Method(
 )
 _BLOCKWISE = Method("atlas", "one λ per vector and block", title="Task vectors alone", objective="supervised")
 
+_PAPER = Method(
+    "paper",
+    "aTLAS as published: one λ per vector and block of the whole tower, 10 epochs, new crops at each step",
+    objective="supervised",
+    share=1.0,
+    fresh_views=True,
+    settings=MappingProxyType({"lr": 0.1, "weight_decay": 0.1, "batch": 128, "epochs": 10}),
+)
+
 FEW_SHOT_METHODS = _table(
     [
         replace(
@@ -113,6 +127,21 @@ FEW_SHOT_METHODS = _table(
         replace(_BLOCKWISE, name="atlas-iso", help="one λ per vector", title="", layout=Layout("isotropic")),
         replace(_BLOCKWISE, name="atlas+tip", help="λ and Tip-Adapter together", title="", head="tip"),
         replace(_BLOCKWISE, name="atlas+lpp", help="λ and LP++ together", title="", head="lpp"),
+        _PAPER,
+        replace(
+            _PAPER,
+            name="paper+tip",
+            help="paper and Tip-Adapter learned together, from the fitted cache",
+            head="tip",
+            fitted_start=True,
+        ),
+        replace(
+            _PAPER,
+            name="paper+lpp",
+            help="paper and LP++ learned together, from the fitted head",
+            head="lpp",
+            fitted_start=True,
+        ),
         Method("slope", "λ from the slopes of the margins at zero, without steps", slopes=True),
         replace(
             _BLOCKWISE,
@@ -189,6 +218,16 @@ UNLABELLED_METHODS = _table(
             "class centres among the images, anchored to the class names",
             "A head of class centres",
             "anchored",
+        ),
+        Method(
+            "paper",
+            "UFM as published: one λ per vector and block of the whole tower, 10 epochs, new strong views",
+            objective="ufm",
+            share=1.0,
+            fresh_views=True,
+            settings=MappingProxyType(
+                {"lr": 1e-3, "weight_decay": 0.1, "batch": 128, "epochs": 10, "share": 1.0}
+            ),
         ),
         *(
             Method(spec.name, spec.help, _OBJECTIVE_TITLES.get(spec.name, spec.help), objective=spec.name)

@@ -2,14 +2,16 @@
 
     LabelledSampler     few-shot: each run sees its own labels, every class weighs the same
     TaskSampler         task arithmetic: as many images of each task, every task weighs the same
+    FreshViewSampler    the paper's few-shot: new random views at each step
     UnlabelledSampler   test time: weak and strong views, some images with the class they are trusted to have
 
-The views (V N …) may be images or activations behind a frozen prefix. In each sampler every image has its
-turn before any has a second one, and one of its V views is drawn at random.
+The views (V N …) that a sampler is given may be images or activations behind a frozen prefix. In each sampler
+every image has its turn before any has a second one, and one of its V views is drawn at random.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +23,7 @@ from atlas_engine.heads.base import UNUSED
 from atlas_engine.objectives.base import Batch
 from atlas_engine.objectives.ufm import UNTRUSTED, trusted_labels
 
-__all__ = ["LabelledSampler", "TaskSampler", "UnlabelledSampler", "Views"]
+__all__ = ["FreshViewSampler", "LabelledSampler", "TaskSampler", "UnlabelledSampler", "Views"]
 
 TRUSTED_PART = 4  # one in four of a batch is a trusted image (aTLAS, UFM)
 IMAGES_AT_ONCE = 64  # through the model, when it is asked which images to trust
@@ -63,6 +65,32 @@ class LabelledSampler:
         return Batch(images, labels=labels[chosen], weights=1.0 / counts[labels[chosen]])
 
 
+class FreshViewSampler:
+    """Batches of new random views, run by run; a small support comes several times in a batch."""
+
+    def __init__(
+        self,
+        pixels: Tensor,
+        labels: Tensor,
+        *,
+        size: int,
+        view: Callable[[Tensor, torch.Generator], Tensor],
+        to_input: Callable[[Tensor], Tensor],
+    ) -> None:
+        """`pixels` (N 3 S S) uint8, `labels` (R N); `view` draws views, `to_input` makes the model's
+        input."""
+        self._pixels, self._labels, self._size = pixels, labels, size
+        self._view, self._to_input = view, to_input
+        self._queues = [_ShuffledQueue((row != UNUSED).nonzero().squeeze(1).cpu()) for row in labels]
+
+    def __call__(self, request: BatchRequest) -> Batch:
+        """The batch of a step; every image weighs the same."""
+        labels = self._labels[request.run]
+        chosen = self._queues[request.run].take(self._size, request.generator)
+        images = self._to_input(self._view(self._pixels[chosen], request.generator))
+        return Batch(images, labels=labels[chosen.to(labels.device)])
+
+
 class TaskSampler:
     """Batches with as many images of each task. Tasks weigh the same, and so do the classes of a task."""
 
@@ -100,8 +128,16 @@ class UnlabelledSampler:
     is taken for; the model is asked anew every epoch. The others have the label `UNTRUSTED`.
     """
 
-    def __init__(self, views: Views, *, size: int, trusting: bool = False) -> None:
-        self._views = views
+    def __init__(
+        self,
+        views: Views,
+        *,
+        size: int,
+        trusting: bool = False,
+        strong_views: Callable[[Tensor, torch.Generator], Tensor] | None = None,
+    ) -> None:
+        """`strong_views` (rows, generator) draws new strong views in place of those that were kept."""
+        self._views, self._strong_views = views, strong_views
         self._size = min(size, len(views.clean))
         self._trusted_size = self._size // TRUSTED_PART if trusting else 0
         self._waiting = torch.empty(0, dtype=torch.long)
@@ -120,11 +156,12 @@ class UnlabelledSampler:
         # one weak and one strong view of each
         view = torch.randint(len(self._views.weak), (len(rows),), generator=request.generator)
         device = self._views.clean.device
+        drawn = self._strong_views(rows, request.generator) if self._strong_views else None
         view, rows = view.to(device), rows.to(device)
         return Batch(
             self._views.weak[view, rows],
             labels=labels.to(device),
-            strong=self._views.strong[view, rows],
+            strong=self._views.strong[view, rows] if drawn is None else drawn,
             progress=request.index / request.of,
         )
 

@@ -77,6 +77,7 @@ __all__ = [
 KEEP_FRACTIONS = (0.5, 1.0)  # of the learned λ; the agreement of views tells which
 ROUNDS = 3  # of estimating proportions, to see whether all classes are there
 LOOK_SHARE = 0.3  # of a run's work, about
+FEWEST_BATCHES = 10  # of an epoch of a published method (aTLAS, section 5)
 NOTHING_LEARNED = "the run ended before anything was learned"
 
 
@@ -143,16 +144,20 @@ def learn_unlabelled(
     config: TestTimeConfig,
     proportions: Float[Tensor, " C"] | None = None,
     score: Score | None = None,
+    strong_views: Callable[[Tensor, torch.Generator], Tensor] | None = None,
     seed: int = 0,
     stop: StopFlag | None = None,
 ) -> Generator[Step, None, LoopResult]:
-    """Yield the loop's steps for an objective without labels. Some objectives need class proportions."""
+    """Yield the loop's steps for an objective without labels. Some objectives need class proportions.
+
+    `strong_views` (rows, generator) draws new strong views at each step, in place of those of `views`.
+    """
     spec = find_objective(objective)
     loss = spec.make(proportions=proportions) if spec.needs_proportions else spec.make()
     steps = optimise(
         trainable,
         loss,
-        UnlabelledSampler(views, size=config.batch, trusting=spec.needs_trusted),
+        UnlabelledSampler(views, size=config.batch, trusting=spec.needs_trusted, strong_views=strong_views),
         config=effective_config(config, objective, images=len(views.clean)),
         seeds=(seed,),
         score=score,
@@ -190,15 +195,13 @@ class _UnlabelledRun:
     ) -> None:
         self.context, self.name, self.method = context, method, find_method("test-time", method)
         self.chosen = ALL_CLASSES if method == AUTO else method  # what is done; `auto` may still change it
-        own = replace(config, lr=self.method.lr_scale * config.lr)
-        objective = self.method.objective
-        self.config = effective_config(own, objective, images=len(context.pixels)) if objective else own
+        self.config = self.effective_config(config)
         self.seed, self.stop = seed, stop
         self.feature_level = find_head(self.method.head).feature_level
         self.part = TrainablePart(
             context.backbone,
             context.bank,
-            share=config.share,
+            share=self.config.share,
             layout=self.method.layout,
             multi_level=self.feature_level is not FeatureLevel.projected,
             block_kinds=self.method.block_kinds,
@@ -206,6 +209,19 @@ class _UnlabelledRun:
         self.logit_scale = context.backbone.logit_scale
         self.progress = Progress()
         self.guard = RunGuard(deadline_seconds=config.deadline_seconds, stop=stop, clock=time.monotonic)
+
+    def effective_config(self, config: TestTimeConfig) -> TestTimeConfig:
+        """The config with the settings of the method and of its objective, as the recipe records it."""
+        default, own, images = TestTimeConfig(), self.method.settings, len(self.context.pixels)
+        free: dict[str, Any] = {n: own[n] for n in own if getattr(config, n) == getattr(default, n)}
+        config = replace(config, **free)
+        if self.method.fresh_views and config.steps == default.steps:
+            # an epoch has at least ten batches, as in the paper
+            batches = max(FEWEST_BATCHES, math.ceil(images / config.batch))
+            config = replace(config, steps=config.epochs * batches)
+        config = replace(config, lr=self.method.lr_scale * config.lr)
+        objective = self.method.objective
+        return effective_config(config, objective, images=images) if objective else config
 
     def steps(self) -> Generator[Step, None, AdaptResult]:
         yield self.progress.phase("look", 0, 1, share=0.0)
@@ -294,6 +310,10 @@ class _UnlabelledRun:
     def look(self, clean: Tensor) -> Generator[Step, None, Views]:
         """The images as they are, and V weak and V strong views of each, behind the frozen prefix."""
         random, count = runtime.generator(self.seed), self.config.views
+        if self.method.fresh_views:
+            # the image is the weak view; strong ones are drawn at each step, and this one is for the checks
+            strong_one = self.activations(lambda pixels: STRONG(pixels, random))
+            return Views(clean, clean[None], strong_one[None])
         weak, strong = [], []
         for index in range(count):
             yield self.progress.phase("look", index, count, share=LOOK_SHARE * index / count)
@@ -322,15 +342,24 @@ class _UnlabelledRun:
             objective=objective,
             config=replace(self.config, deadline_seconds=left),
             proportions=proportions,
+            strong_views=self.draw_strong_views if self.method.fresh_views else None,
             seed=self.seed,
             stop=self.stop,
         )
         return (yield from self.progress.track(steps, since=LOOK_SHARE))
 
+    def draw_strong_views(self, rows: Tensor, generator: torch.Generator) -> Tensor:
+        """(B …): a new strong view of the images with these numbers, behind the frozen prefix."""
+        return self.part.activations(STRONG(self.context.pixels[rows], generator))
+
     def best_fraction(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> tuple[Tensor, str]:
-        """The fraction of λ under which two views of an image agree most, and what is wrong with it."""
+        """The fraction of λ under which two views of an image agree most, and what is wrong with it.
+
+        A published method is kept as it was learned.
+        """
+        fractions = (1.0,) if self.method.fresh_views else KEEP_FRACTIONS
         before = self.answer_stats(encoder, torch.zeros_like(lam), views)
-        tried = [(part * lam, self.answer_stats(encoder, part * lam, views)) for part in KEEP_FRACTIONS]
+        tried = [(part * lam, self.answer_stats(encoder, part * lam, views)) for part in fractions]
         best, after = max(tried, key=lambda one: one[1].agreement)
         return best, collapse_reason(before, after)
 

@@ -5,6 +5,7 @@ views = Augment(flip=False)(pixels, generator)        # uint8 (B 3 S S) -> float
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from atlas_engine.data.filters import filtered, gaussian
 
-__all__ = ["STRONG", "WEAK", "Augment"]
+__all__ = ["STRONG", "WEAK", "Augment", "ResizedCrop"]
 
 STRETCH = 0.4  # range of the logarithm of width / height
 
@@ -65,6 +66,30 @@ class Augment:
         # hole, in the mean colour
         mean = views.mean(dim=(1, 2, 3), keepdim=True)
         return torch.where(_holes(draws[2:], self.hole, views.shape), mean, views)
+
+
+@dataclass(frozen=True)
+class ResizedCrop:
+    """A random crop of at least `area` of each image, resized to its size by bicubic interpolation, mirrored
+    at random: the paper's augmentation (aTLAS, section 5; torchvision's RandomResizedCrop and flip)."""
+
+    area: float = 0.5  # of the smallest crop, as a share of the image's
+    aspect: float = 4 / 3  # of the most stretched crop, width to height or the other way round
+
+    def __call__(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
+        """uint8 (B 3 S S) -> a view of each, floats in 0 … 1. All random draws are the (CPU) generator's."""
+        draws = torch.rand(5, len(pixels), generator=generator).to(pixels.device)
+        area = self.area + (1 - self.area) * draws[0]
+        stretch = torch.exp((2 * draws[1] - 1) * math.log(self.aspect) / 2)  # √(width / height)
+        wide, high = (area.sqrt() * stretch).clamp(max=1), (area.sqrt() / stretch).clamp(max=1)
+        affine = torch.zeros(len(area), 2, 3, device=pixels.device)
+        affine[:, 0, 0], affine[:, 1, 1] = wide * (1 - 2 * (draws[2] < 0.5).float()), high
+        affine[:, 0, 2], affine[:, 1, 2] = (2 * draws[3] - 1) * (1 - wide), (2 * draws[4] - 1) * (1 - high)
+        grid = F.affine_grid(affine, list(pixels.shape), align_corners=False)
+        views = F.grid_sample(
+            pixels.float() / 255, grid, mode="bicubic", padding_mode="reflection", align_corners=False
+        )
+        return views.clamp(0, 1)
 
 
 WEAK = Augment(smallest=0.8, jitter=0.0)

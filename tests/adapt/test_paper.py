@@ -1,0 +1,134 @@
+"""The paper's method as published: its settings, its batches, its joint heads, its choice of an epoch."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from atlas_engine.adapt.few_shot import FewShotConfig, effective_few_shot_config
+from atlas_engine.adapt.methods import FEW_SHOT_METHODS
+from atlas_engine.adapt.optimise import BatchRequest
+from atlas_engine.adapt.samplers import FreshViewSampler
+from atlas_engine.adapt.unlabelled import TestTimeConfig
+from atlas_engine.compose.compose import Composer
+from atlas_engine.data.augment import ResizedCrop
+from atlas_engine.data.support import Support
+from atlas_engine.errors import SupportError
+from atlas_engine.runtime import generator
+from tests.drawn import write_pictures
+from tests.engines import tiny_engine
+from tests.tiny import tiny_bank
+
+SHORT = FewShotConfig(epochs=1, batch=4)
+
+
+@pytest.fixture(scope="module")
+def support(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paper") / "set"
+    return Support.from_folder(write_pictures(folder, {"red": 3, "blue": 3}))
+
+
+@pytest.fixture(scope="module")
+def bank():
+    return tiny_bank(tiny_engine().backbone.visual, size=0.5)
+
+
+def test_the_settings_are_the_papers_unless_others_are_given():
+    paper = FEW_SHOT_METHODS["paper"]
+    own = effective_few_shot_config(FewShotConfig(), paper, images=300)
+    assert (own.lr, own.weight_decay, own.batch, own.epochs) == (0.1, 0.1, 128, 10)
+    assert (own.schedule, own.gradient, own.keep) == ("cosine", "normalised", "last")
+    assert own.steps == 10 * 10, "ten batches an epoch at least"
+    assert effective_few_shot_config(FewShotConfig(), paper, images=12_800).steps == 10 * 100
+    other = effective_few_shot_config(FewShotConfig(lr=0.2, steps=7), paper, images=300)
+    assert (other.lr, other.steps, other.batch) == (0.2, 7, 128)
+    assert effective_few_shot_config(own, paper, images=300) == own
+
+
+def test_a_method_without_settings_keeps_the_config():
+    config = FewShotConfig()
+    assert effective_few_shot_config(config, FEW_SHOT_METHODS["atlas"], images=5) == config
+
+
+def test_one_step_is_the_formula_by_autograd(support, bank):
+    """λ₁ = −lr · ĝ / (|ĝ| + ε), with g = ∂CE/∂λ by autograd through θ0 + Σ λ τ, of unit length."""
+    engine = tiny_engine()
+    config = FewShotConfig(steps=1, batch=6)
+    run = engine.few_shot(support, method="paper", bank=bank, config=config, seed=3)
+    learned = run.result().coefficients.values
+    # the same batch: the sampler draws its rows and then its views from the run's own generator
+    labels = torch.tensor(support.labels)
+    sampler = FreshViewSampler(
+        engine.pixels(support.images),
+        labels[None],
+        size=6,
+        view=ResizedCrop(),
+        to_input=engine.backbone.as_input,
+    )
+    batch = sampler(BatchRequest(0, 1, 0, generator(3), lambda images: images))
+    base = dict(engine.backbone.visual.named_parameters())
+    lam = Composer(base, bank).initial().double().requires_grad_()
+    vectors = [bank.vector(name).blocks for name in bank.tasks]
+    theta = {
+        name: weight.double() + sum(lam[t, m] * vectors[t][name].double() for t in range(len(vectors)))
+        for m, (name, weight) in enumerate((block.name, base[block.name]) for block in bank.blocks)
+    }
+    tower = engine.backbone.visual.double()
+    try:
+        features = torch.func.functional_call(tower, theta, (batch.images.double(),))
+    finally:
+        tower.float()
+    text = engine.head(support.classes).double()
+    logits = engine.backbone.logit_scale * torch.nn.functional.normalize(features, dim=-1) @ text.T
+    (grad,) = torch.autograd.grad(cross_entropy(logits, batch.labels), lam)
+    unit = grad / grad.norm()
+    expected = -config.lr * 2 * unit / (unit.abs() + 1e-8)  # AdamW's first step; the paper's lr is 0.1
+    moved = expected.abs() > 0.05  # where the gradient is not lost in the rounding of float32
+    assert torch.allclose(learned.double()[moved], expected[moved], atol=1e-5)
+    assert moved.float().mean() > 0.9
+
+
+@pytest.mark.parametrize("method", ["paper", "paper+tip", "paper+lpp"])
+def test_the_method_moves_the_whole_tower_with_new_views_each_step(support, bank, method):
+    result = tiny_engine().few_shot(support, method=method, bank=bank, config=SHORT).result()
+    assert len(result.history) == 10
+    assert result.coefficients.values.ne(0).all(), "every block has moved"
+    assert result.recipe.config["epochs"] == 1
+
+
+def test_validation_images_choose_the_epoch(support, bank):
+    engine = tiny_engine()
+    run = engine.few_shot(support, method="paper", bank=bank, config=SHORT, validation=support)
+    scored = [step for step in run if step.scores is not None]
+    assert [step.index for step in scored] == [0]
+    named = engine.predict(support.images, support.classes).accuracy(torch.tensor(support.labels))
+    assert scored[0].scores == (pytest.approx(named),)
+    with pytest.raises(SupportError, match="auto holds images out by itself"):
+        engine.few_shot(support, bank=bank, validation=support)
+    other = dataclasses.replace(support, classes=("red", "green"))
+    with pytest.raises(SupportError, match="the same classes"):
+        engine.few_shot(support, method="paper", bank=bank, validation=other)
+
+
+def test_without_labels_the_image_is_the_weak_view_and_strong_ones_are_new(support, bank):
+    engine = tiny_engine()
+    config = TestTimeConfig(epochs=1)
+    run = engine.test_time(support.images, support.classes, objective="paper", bank=bank, config=config)
+    result = run.result()
+    assert result.recipe.config["lr"] == 1e-3
+    assert result.recipe.config["share"] == 1.0
+    assert len(result.history) == 10
+
+
+def test_crops_have_at_least_half_of_the_image_and_stay_in_range():
+    ramp = torch.arange(64, dtype=torch.uint8).mul(4).repeat(64, 1).expand(200, 3, 64, 64)
+    views = ResizedCrop()(ramp, generator(0))
+    assert views.min() >= 0
+    assert views.max() <= 1
+    spans = (views[:, 0].amax(dim=(1, 2)) - views[:, 0].amin(dim=(1, 2))) * 255 / 252  # width as a share
+    assert spans.min() > (0.5 * 3 / 4) ** 0.5 - 0.05  # bicubic interpolation rounds at the borders
+    mirrored = (views[:, 0, 0, -1] < views[:, 0, 0, 0]).float().mean()
+    assert 0.4 < mirrored < 0.6
