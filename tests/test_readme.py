@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from atlas_engine.cli.table import ROWS
+
 from tests.drawn import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ import signal
 import threading
 
 import pytest
+from atlas_engine.cli.watching import watched
 
 from atlas_engine.cli import main
-from atlas_engine.cli.watching import watched
 from atlas_engine.engine import Atlas
 from atlas_engine.recipe import Recipe
 from atlas_engine.result import Run, Step

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from atlas_engine.cli.command import Group, Row
 
 from atlas_engine.bank.bank_file import load_bank, save_bank
 from atlas_engine.cli import main
-from atlas_engine.cli.command import Group, Row
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 import torch
+from atlas_engine.cli.doctor import Finding
 
 from atlas_engine.cache import Cache
 from atlas_engine.cli import doctor, main
-from atlas_engine.cli.doctor import Finding
 from studies.speed import suites
 
 

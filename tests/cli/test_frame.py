@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-from atlas_engine.cli import main
 from atlas_engine.cli.command import Command, MisuseError, Row
 from atlas_engine.cli.flags import add_settings, settings_from
 from atlas_engine.cli.frame import command_parser
+from atlas_engine.cli.table import EXAMPLES, GROUPS, ROWS
+
+from atlas_engine.cli import main
 from atlas_engine.cli.output import add_json_file, emit, emit_json, write_json
 from atlas_engine.cli.progress import Progress
-from atlas_engine.cli.table import EXAMPLES, GROUPS, ROWS
 from atlas_engine.config import Settings, setting, software_version
 from atlas_engine.errors import SupportError
 from atlas_engine.files import human_nbytes

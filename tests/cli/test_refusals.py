@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from atlas_engine.cli.command import MisuseError
 
 from atlas_engine.cli import main
-from atlas_engine.cli.command import MisuseError
 from atlas_engine.cli.output import write_text
 from tests.drawn import write_pictures
 

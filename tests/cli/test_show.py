@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from atlas_engine.cli.command import Row
+from atlas_engine.cli.frame import main
 
 from atlas_engine.bank import TaskVector, TaskVectorBank, save_bank
 from atlas_engine.bank.blocks import block_table
-from atlas_engine.cli.command import Row
-from atlas_engine.cli.frame import main
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.recipe import Recipe
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from atlas_engine.cli.frame import main
+
 from atlas_engine.data.folders import read_folder
 from studies.datasets import SETS, ImageSet
 from tests.packed import by_folder, package_of, png, tgz
