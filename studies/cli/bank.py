@@ -72,11 +72,11 @@ def donors(
     from studies.donors import anatomy, donor_arms
     from studies.report import ResultTable, cosine_grid, gain_grid, norm_grid, target_sheet
 
-    read = _read_folders(folders, track_pattern)
+    read, ledger = _read_folders(folders, track_pattern), files.ledger()
     with open_atlas(model, bank=bank) as engine:
-        study = _Study(engine, read, config, files.ledger(), files)
-        trials = study.trials(donor_arms(study.engine.bank))
-        parts = anatomy(study.engine.bank)
+        study = _Study(engine, read, config, ledger, files)
+        trials = study.trials(donor_arms(engine.bank))
+        parts = anatomy(engine.bank)
         grids = [gain_grid(trials), cosine_grid(parts), norm_grid(parts)]
         if files.figure:
             for grid, ending in zip(grids, ("", "-cosines", "-norms"), strict=True):
@@ -117,12 +117,12 @@ def bits(
     from studies.bits import bit_arms, costs, in_storages
     from studies.report import bit_sheet, cost_sheet
 
-    read = _read_folders(folders, track_pattern)
+    read, ledger = _read_folders(folders, track_pattern), files.ledger()
     with open_atlas(model, bank=bank) as engine:
-        study = _Study(engine, read, config, files.ledger(), files)
-        stored = in_storages(study.engine.bank, storages)
+        study = _Study(engine, read, config, ledger, files)
+        stored = in_storages(engine.bank, storages)
         trials = study.trials(bit_arms(stored))
-        measured = costs(study.engine, stored, study.first_problem(), ledger=study.ledger)
+        measured = costs(engine, stored, study.first_problem(), ledger=ledger)
         tables = [cost_sheet(measured), bit_sheet(trials)]
         study.print_report(tables, trials, {"costs": [one.as_dict() for one in measured]})
 
@@ -163,10 +163,10 @@ def selection(
     from studies.report import selection_sheets
     from studies.selection import selection_arms
 
-    read = _read_folders(folders, track_pattern)
+    read, ledger = _read_folders(folders, track_pattern), files.ledger()
     with open_atlas(model, bank=bank) as engine:
-        study = _Study(engine, read, config, files.ledger(), files)
-        arms = selection_arms(study.engine, study.engine.bank, budgets=budgets)
+        study = _Study(engine, read, config, ledger, files)
+        arms = selection_arms(engine, engine.bank, budgets=budgets)
         trials = study.trials(arms)
         study.print_report(selection_sheets(trials), trials, {})
 

@@ -162,7 +162,7 @@ def _about(engine: Atlas, bank: TaskVectorBank, drawn: SetSettings, learned: Sta
     return (
         f"{describe_model(engine, bank)}, without what was made from a folder; {drawn.seeds} seed(s), at "
         f"most {drawn.max_classes} classes, {drawn.max_train} images to learn from and about "
-        f"{drawn.max_test} to measure on; the last {100 * learned.share:.0f} % of the tower's weights or more learn, "
-        f"{learned.steps} steps of {learned.batch} at lr {learned.lr:g}. ± is the standard deviation over "
-        "seeds."
+        f"{drawn.max_test} to measure on; the last {100 * learned.share:.0f} % of the tower's weights "
+        f"or more learn, {learned.steps} steps of {learned.batch} at lr {learned.lr:g}. ± is the "
+        "standard deviation over seeds."
     )

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import threading
 
 import pytest
-from atlas_engine.cli.watching import watched
 
 from atlas_engine.cli import main
 from atlas_engine.engine import Atlas
 from atlas_engine.recipe import Recipe
-from atlas_engine.result import Run, Step
 from tests.drawn import write_pictures
 
 ASKED = ["--classes", "red,blue", "--objective", "ufm", "--steps", "2", "--batch", "4", "--views", "1"]
@@ -89,22 +84,6 @@ def test_ctrl_c_after_the_learning_does_not_lose_the_recipe(colours, tmp_path, m
     assert main(["adapt", "test-time", str(colours), *ASKED, "-o", str(tmp_path / "r.st")]) == 130
     assert Recipe.load(tmp_path / "r.st").classes == ("red", "blue")
     assert "stopped" in capsys.readouterr().err
-
-
-def test_ctrl_c_ends_a_run_and_keeps_its_result(capsys):
-    def steps(stop: threading.Event):
-        for index in range(1000):
-            if stop.is_set():
-                return f"kept after {index}"
-            if index == 3:
-                os.kill(os.getpid(), signal.SIGINT)
-            yield Step(index, 1000, 1.0, (1.0,), 0.1, 1.0, None, 0.0)
-        return "never stopped"
-
-    before = signal.getsignal(signal.SIGINT)
-    assert watched(Run(steps)) == "kept after 4"
-    assert "Ctrl-C again" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_online_every_image_is_answered_when_it_arrives_and_the_last_state_is_the_recipe(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from atlas_engine.cli.command import Group, Row
 
 from atlas_engine.bank.bank_file import load_bank, save_bank
 from atlas_engine.cli import main
@@ -13,8 +12,6 @@ from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 
 QUICK = {"steps": 6, "batch": 4, "lr": 0.01, "warm-up": 1, "measure-every": 3, "save-every": 2}
-ROWS = [Row("bank", "train", "Make a task vector.", "atlas_engine.cli.bank_train:TRAIN")]
-GROUPS = {"bank": Group("Banks.", ("atlas bank train --help", "atlas bank train --help"))}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +29,7 @@ def small(monkeypatch):
 
 def train(*words):
     quick = [word for flag, value in QUICK.items() for word in (f"--{flag}", str(value))]
-    return main(["bank", "train", *quick, *map(str, words)], rows=ROWS, groups=GROUPS)
+    return main(["bank", "train", *quick, *map(str, words)])
 
 
 def test_a_folder_becomes_a_bank_file_of_one_vector(small, photos, tmp_path, capsys):
@@ -129,7 +126,8 @@ def bank_of_another_base(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["--name", "c"], 2, "one of the arguments -o/--output --into is required"),
+        (["--name", "c"], 2, "say where the vector goes: -o/--output or --into, one of the two."),
+        (["--name", "c", "-o", "x.safetensors", "--into", "y.safetensors"], 2, "one of the two"),
         (["--name", "a/b", "-o", "x.safetensors"], 1, "a vector cannot be called 'a/b'"),
         (["--name", "c", "-o", "nowhere/x.safetensors"], 1, "Give a file name in a folder that exists"),
         (["--name", "c", "-o", "x.safetensors", "--storage", "int7"], 1, "storage 'int7' is not known"),

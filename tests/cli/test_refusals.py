@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from atlas_engine.cli.command import MisuseError
 
 from atlas_engine.cli import main
-from atlas_engine.cli.output import write_text
 from tests.drawn import write_pictures
 
 
@@ -80,9 +78,3 @@ def test_a_query_that_cannot_be_read_is_found_before_anything_is_learned(tmp_pat
 def test_a_work_folder_that_is_a_file_is_refused(refused):
     Path("taken").touch()
     assert "cannot make the folder taken" in refused("model", "align", "--named", "photos", "--work", "taken")
-
-
-def test_a_text_that_cannot_be_written_is_one_sentence(tmp_path):
-    with pytest.raises(MisuseError, match=r"cannot write .* Choose another file"):
-        write_text(tmp_path / ("x" * 250), "a longer name than the file system takes, with ours beside it")
-    assert list(tmp_path.iterdir()) == []

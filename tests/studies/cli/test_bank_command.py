@@ -11,7 +11,7 @@ from atlas_engine.bank import TaskVectorBank
 from atlas_engine.bank.bank_file import save_bank
 from atlas_engine.bank.vector import TaskVector, VectorInfo
 from atlas_engine.engine import Atlas
-from tests.cli.places import BANK, require_refusal
+from tests.cli.image_sets import BANK, require_refusal
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 from tests.tiny import tiny_vectors

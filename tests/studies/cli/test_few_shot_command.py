@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from studies.methods import Solver
-from tests.cli.places import BANK, require_refusal, write_places
+from tests.cli.image_sets import BANK, require_refusal, write_image_sets
 
 QUICK = ("--shots", "1,3", "--seeds", "2", "--max-test", "6", "--steps", "2", "--batch", "4")
 NO_BANK = ("--methods", "zero-shot,tip,lpp")
@@ -22,7 +22,7 @@ def places(tmp_path_factory):
         "office/photo": {"dark_green": 6, "grey": 6},
         "task1": {"red": 6, "grey": 6},
     }
-    return write_places(tmp_path_factory.mktemp("eval"), sets)
+    return write_image_sets(tmp_path_factory.mktemp("eval"), sets)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_donor_among_the_targets_is_told(compare):
         (("--methods", ","), 2, "methods is empty"),
         (("--methods", "tip,auto,atlas"), 2, "tiny has no bank of task vectors, and auto, atlas need them"),
         (("--shots", "0"), 2, "at least 1"),
-        (("--shots", "x"), 2, "argument --shots"),
+        (("--shots", "x"), 2, "Invalid value for '--shots'"),
         (("--shots", "1,6"), 1, "class 'blue' has 6 image(s), but 6 shot(s) and one to measure on need 7"),
         (("--max-classes", "1"), 2, "at least 2"),
         (("--figure", "gains.png"), 2, "must end in .svg"),

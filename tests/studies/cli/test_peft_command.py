@@ -9,7 +9,7 @@ import pytest
 
 from atlas_engine.bank.bank_file import save_bank
 from studies.training_bench import TrainingBench
-from tests.cli.places import BANK, require_refusal, write_places
+from tests.cli.image_sets import BANK, require_refusal, write_image_sets
 from tests.engines import tiny_engine
 from tests.tiny import tiny_bank
 
@@ -20,7 +20,7 @@ SHARES = ("--percents", "50,100", "--partitions", "1,3")
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     vectors = {task: {"red": 6, "dark_green": 6} for task in ("task0", "task1")}
-    root = write_places(tmp_path_factory.mktemp("peft"), {"paint": {"red": 6, "blue": 6}, **vectors})
+    root = write_image_sets(tmp_path_factory.mktemp("peft"), {"paint": {"red": 6, "blue": 6}, **vectors})
     save_bank(tiny_bank(tiny_engine().backbone.visual, seed=9), root / "lora.safetensors")
     return root
 

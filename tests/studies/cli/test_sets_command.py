@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from atlas_engine.cli.frame import main
 
+from atlas_engine.cli import main
 from atlas_engine.data.folders import read_folder
+from studies.cli.sets import sets
 from studies.datasets import SETS, ImageSet
 from tests.packed import by_folder, package_of, png, tgz
 
@@ -57,10 +58,12 @@ def test_without_names_only_the_sets_of_donors_are_made(tmp_path, packages, monk
     assert [record["set"] for record in json.loads(capsys.readouterr().out)] == ["toy"]
 
 
-def test_the_help_says_which_sets_are_made_by_name_only(capsys):
-    assert run("--help") == 0
-    talk = "".join(capsys.readouterr().out.split())  # lines break inside of names
-    assert "emoji-fluent,clip-art);onlybyname,foraligningamodel:named-doodles,named-emoji" in talk
+def test_the_help_says_which_sets_are_made_by_name_only():
+    names = next(param for param in sets.params if param.name == "names")
+    assert (
+        "emoji-fluent, clip-art); only by name, for aligning a model: named-doodles, named-emoji"
+        in names.help
+    )
 
 
 def test_an_unknown_set_is_misuse_and_the_nearest_is_offered(tmp_path, capsys):

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from studies.methods import Solver
-from tests.cli.places import BANK, require_refusal, write_places
+from tests.cli.image_sets import BANK, require_refusal, write_image_sets
 from tests.drawn import write_pictures
 
 QUICK = ("--shots", "2", "--seeds", "2", "--max-test", "6", "--steps", "2", "--batch", "4")
@@ -19,7 +19,7 @@ METHODS = ("--methods", "zero-shot,lpp,atlas,auto", "--damages", "fog:3")
 def places(tmp_path_factory):
     """One set in two domains, one with other classes, and a bank."""
     sets = {"pacs/photo": {"red": 6, "blue": 6}, "other": {"dark_green": 6, "grey": 6}}
-    root = write_places(tmp_path_factory.mktemp("transfer"), sets)
+    root = write_image_sets(tmp_path_factory.mktemp("transfer"), sets)
     write_pictures(root / "pacs" / "sketch", {"red": 6, "blue": 6, "grey": 6}, side=12)
     return root
 

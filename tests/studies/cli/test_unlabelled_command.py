@@ -9,7 +9,7 @@ import pytest
 
 from atlas_engine.engine import Atlas
 from studies.corruptions import Corruption
-from tests.cli.places import BANK, require_refusal, write_places
+from tests.cli.image_sets import BANK, require_refusal, write_image_sets
 
 QUICK = ("--sizes", "4,all", "--seeds", "2", "--max-size", "6", "--steps", "1")
 BASELINE = ("--methods", "zero-shot,ln-entropy")
@@ -23,7 +23,7 @@ def places(tmp_path_factory):
         "office/photo": {"dark_green": 6, "grey": 6, "task1": 5},
         "task1": {"red": 6, "grey": 6},
     }
-    return write_places(tmp_path_factory.mktemp("eval"), sets)
+    return write_image_sets(tmp_path_factory.mktemp("eval"), sets)
 
 
 @pytest.fixture

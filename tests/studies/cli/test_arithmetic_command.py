@@ -1,4 +1,4 @@
-"""`atlas adapt negate|add` and `atlas eval negate|add`, as a person runs them, on a small model and bank."""
+"""`atlas eval negate|add`, as a person runs them, on a small model and bank."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from atlas_engine.recipe import Recipe
-from tests.cli.places import BANK, write_places
+from tests.cli.image_sets import BANK, write_image_sets
 
-QUICK = ("--steps", "2", "--batch", "4", "--views", "1", "--grid", "0.5")
 BRIEF = ("--seeds", "1", "--learn", "4", "--max-test", "6", "--steps", "1")
 
 
@@ -20,34 +18,12 @@ def places(tmp_path_factory):
         "task1": {"dark_green": 8, "grey": 8},
         "control": {"grey": 8, "red": 8},
     }
-    return write_places(tmp_path_factory.mktemp("arithmetic"), sets, size=0.5)
+    return write_image_sets(tmp_path_factory.mktemp("arithmetic"), sets, size=0.5)
 
 
 @pytest.fixture
 def atlas(places, tiny_atlas):
     return lambda *words: tiny_atlas(*words, "--bank", places / BANK)
-
-
-def test_forgetting_writes_a_recipe_with_both_accuracies(atlas, places, tmp_path):
-    recipe = tmp_path / "r.atlas.safetensors"
-    parts = ("--target", places / "task0", "--control", places / "control")
-    code, told, _ = atlas("adapt", "negate", *parts, "-o", recipe, *QUICK, "--json")
-    assert code == 0
-    facts = json.loads(told)
-    assert facts["sentence"]
-    assert {row["method"] for row in facts["estimates"]} >= {"zero-shot, target", "atlas, control"}
-    config = Recipe.load(recipe).config
-    assert config["vector"] == "task0", "found by the folder's name"
-    assert {"target_before", "target_after", "control_before", "control_after"} <= set(config)
-
-
-def test_adding_prints_every_task_and_writes_a_recipe(atlas, places, tmp_path):
-    recipe = tmp_path / "r.atlas.safetensors"
-    code, told, _ = atlas("adapt", "add", places / "task0", places / "task1", "-o", recipe, *QUICK)
-    assert code == 0
-    assert "own vector, task1" in told
-    assert f"recipe: {recipe}" in told
-    assert Recipe.load(recipe).coefficients.tasks == ("task0", "task1")
 
 
 def test_ways_to_forget_are_compared_and_nothing_is_measured_twice(atlas, places, tmp_path):
@@ -85,7 +61,6 @@ def test_ways_to_add_are_compared_on_every_task(atlas, places, tmp_path):
         (("eval", "add", "task0"), "at least 2 tasks"),
         (("eval", "add", "task0", "control"), "no vector for control"),
         (("eval", "negate", "task0", "--control", "nowhere"), "no such folder"),
-        (("adapt", "add", "task0", "task1", "--method", "unifrom"), "Did you mean"),
     ],
 )
 def test_bad_words_are_one_sentence(words, told, atlas, places):
