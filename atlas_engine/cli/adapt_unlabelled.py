@@ -29,7 +29,7 @@ from atlas_engine.cli.options import (
 )
 from atlas_engine.cli.output import emit, emit_json
 from atlas_engine.cli.predict import image_files
-from atlas_engine.cli.progress import Progress, run_with_progress
+from atlas_engine.cli.progress import ProgressBar, run_with_progress
 
 if TYPE_CHECKING:
     from atlas_engine.adapt.stream import Stream
@@ -125,7 +125,7 @@ def _answer_online(stream: Stream, images: Sequence[Image]) -> Predictions:
     from atlas_engine.predictions import join_predictions
 
     answers = []
-    with Progress(len(images), "answering as they arrive") as progress:
+    with ProgressBar(len(images), "answering as they arrive") as progress:
         for image in images:
             answers.append(stream.answer(image))
             progress.advance(1, image.name)

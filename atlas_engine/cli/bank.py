@@ -12,7 +12,7 @@ import click
 
 from atlas_engine.cli.options import PATH, command, json_flag, writable
 from atlas_engine.cli.output import emit, emit_json
-from atlas_engine.cli.progress import Progress
+from atlas_engine.cli.progress import ProgressBar
 from atlas_engine.config import assets_folder
 from atlas_engine.errors import BankError
 from atlas_engine.files import human_nbytes
@@ -120,7 +120,7 @@ def show(*, bank: Path, as_json: bool) -> None:
     from atlas_engine.bank.bank_file import vector_norms
 
     with BankFile(bank) as file:
-        with Progress(len(file.blocks), "reading") as progress:
+        with ProgressBar(len(file.blocks), "reading") as progress:
             norms = vector_norms(file, on_block=progress.advance)  # read off the file, block by block
         facts = _bank_facts(bank, file)
         vectors = [
@@ -175,7 +175,7 @@ def verify(*, bank: Path, model: str | None, as_json: bool) -> None:
     from atlas_engine.bank.bank_file import check_bank
 
     base = None if model is None else _image_tower(model)
-    with Progress(None, "checking") as progress:
+    with ProgressBar(None, "checking") as progress:
         checks = check_bank(bank, base=base, on_block=progress.advance)
     good = all(check.good for check in checks)
     if as_json:
@@ -281,7 +281,7 @@ def import_checkpoints(
     found = find_sources(sources)
     backbone = open_backbone(model, device=torch.device("cpu"))
     vectors: list[ImportedVector] = []
-    with Progress(len(found), "importing") as progress:
+    with ProgressBar(len(found), "importing") as progress:
         for vector in import_bank(found, backbone, target, storage=storage):
             vectors.append(vector)
             progress.advance(1, vector.name)

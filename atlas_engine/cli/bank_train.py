@@ -10,7 +10,7 @@ import click
 
 from atlas_engine.cli.options import PATH, command, json_flag, model_option, settings, track_pattern_option
 from atlas_engine.cli.output import emit, emit_json
-from atlas_engine.cli.progress import Progress
+from atlas_engine.cli.progress import ProgressBar
 from atlas_engine.training import TrainSettings
 from atlas_engine.views.tables import table
 
@@ -120,7 +120,7 @@ def _train_with_progress(work: Work, name: str) -> TaskVector:
     moment = next(work)
     while True:
         first = moment.done - (moment.step is not None)  # a training that goes on does not start at 0
-        with Progress(moment.of - first, f"{name}: {moment.what}") as progress:
+        with ProgressBar(moment.of - first, f"{name}: {moment.what}") as progress:
             what = moment.what
             while moment.what == what:
                 progress.advance(moment.done - first - progress.n, _note(moment))

@@ -36,7 +36,16 @@ from atlas_engine.cli.output import emit, say
 from atlas_engine.config import software_version
 from atlas_engine.errors import AtlasError, unknown_name
 
-__all__ = ["COMMANDS", "CommandRow", "CommandTable", "GroupRow", "LazyGroup", "installed_commands", "main"]
+__all__ = [
+    "COMMANDS",
+    "CommandRow",
+    "CommandTable",
+    "GroupRow",
+    "LazyGroup",
+    "atlas_group",
+    "installed_commands",
+    "main",
+]
 
 DONE, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 130, 141
 ENTRY_POINTS = "atlas_engine.commands"
@@ -101,7 +110,7 @@ COMMANDS: CommandTable = {
 def main(argv: Sequence[str] | None = None, *, command: click.Command | None = None) -> int:
     """Run one command line, `atlas` unless another command is given, and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    command, code = command or _atlas(), DONE
+    command, code = command or atlas_group(), DONE
     try:
         # click's own main() has other exit codes, and complains in several lines
         with command.make_context("atlas", words) as context:
@@ -222,7 +231,7 @@ def _entry_points_of_clone() -> list[metadata.EntryPoint]:
     return [metadata.EntryPoint(name, target, ENTRY_POINTS) for name, target in rows]
 
 
-def _atlas() -> LazyGroup:
+def atlas_group() -> LazyGroup:
     """The command `atlas` itself."""
     about = "Teach CLIP your own classes from a handful of photos, by learning how to mix task vectors."
     version = click.Option(

@@ -27,7 +27,7 @@ from atlas_engine.errors import ConfigError, EvalError
 __all__ = [
     "PATH",
     "AtlasCommand",
-    "Body",
+    "CommandFunction",
     "Decorator",
     "SeveralValues",
     "all_of",
@@ -55,17 +55,17 @@ __all__ = [
 
 PATH = click.Path(path_type=Path)
 
-Body = Callable[..., None]  # the function of a command
-Decorator = Callable[[Body], Body]
+CommandFunction = Callable[..., None]
+Decorator = Callable[[CommandFunction], CommandFunction]
 
 
 # ---- the class of a command
 
 
-def command(*examples: str, note: str = "") -> Callable[[Body], AtlasCommand]:
+def command(*examples: str, note: str = "") -> Callable[[CommandFunction], AtlasCommand]:
     """A decorator that makes a function a command; its docstring is the help, which the examples end."""
 
-    def decorate(function: Body) -> AtlasCommand:
+    def decorate(function: CommandFunction) -> AtlasCommand:
         made = click.command(cls=AtlasCommand)(function)
         made.examples, made.note = examples, note
         return made
@@ -125,7 +125,7 @@ def settings(cls: type[Settings], name: str = "config") -> Decorator:
     """
     rules = describe(cls)
 
-    def decorate(function: Body) -> Body:
+    def decorate(function: CommandFunction) -> CommandFunction:
         @functools.wraps(function)
         def with_config(**values: object) -> None:
             chosen = {rule.name: values.pop(rule.name) for rule in rules}
@@ -228,7 +228,7 @@ def _svg(text: str) -> Path:
 def all_of(*decorators: Decorator) -> Decorator:
     """Several options as one decorator, in the order given."""
 
-    def decorate(function: Body) -> Body:
+    def decorate(function: CommandFunction) -> CommandFunction:
         for decorator in reversed(decorators):
             function = decorator(function)
         return function

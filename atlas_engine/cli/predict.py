@@ -17,7 +17,7 @@ from atlas_engine.cli.options import (
     word_list,
 )
 from atlas_engine.cli.output import emit, emit_json
-from atlas_engine.cli.progress import Progress
+from atlas_engine.cli.progress import ProgressBar
 
 __all__ = ["image_files", "predict"]
 
@@ -59,7 +59,7 @@ def predict(
         raise click.UsageError("give --classes or --recipe, one of the two.")
     files = image_files(images)
     with open_atlas(model, bank=bank, cache=not no_cache) as engine:
-        with Progress(len(files), "reading") as progress:
+        with ProgressBar(len(files), "reading") as progress:
             read = []
             for file in files:
                 read.append(read_image(file))

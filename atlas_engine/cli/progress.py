@@ -1,6 +1,6 @@
 """How far a long command has come, on stderr; and runs that Ctrl-C ends without losing what was learned.
 
-    with Progress(len(images), "reading") as progress:
+    with ProgressBar(len(images), "reading") as progress:
         for image in images:
             ...
             progress.advance()
@@ -27,14 +27,14 @@ from atlas_engine.views.tables import printable
 if TYPE_CHECKING:
     from atlas_engine.result import AdaptResult, Run
 
-__all__ = ["Progress", "run_with_progress"]
+__all__ = ["ProgressBar", "run_with_progress"]
 
 REDRAW_SECONDS = 0.1
 LOG_SECONDS = 10.0
 LOG_LINE = "{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
 
 
-class Progress(tqdm):  # type: ignore[misc]  # tqdm has no types
+class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
     """A tqdm bar on stderr; `n` counts what is done, `total` (or None) what there is to do."""
 
     monitor_interval = 0  # no thread that watches over the bar
@@ -73,7 +73,7 @@ def run_with_progress(run: Run[AdaptResult], *, output: Path | None = None) -> A
 
     The first Ctrl-C ends the run where it stands and keeps the best so far; a second one ends the command.
     """
-    with Progress(100, "adapting (% of the work)") as progress, _ctrl_c_cancels(run):
+    with ProgressBar(100, "adapting (% of the work)") as progress, _ctrl_c_cancels(run):
         for step in run:
             loss = f", loss {step.loss:.3f}" if step.phase == "learn" else ""
             done = int(100 * (step.share or 0.0))

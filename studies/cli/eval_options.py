@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import click
 
 from atlas_engine.cli.options import (
-    Body,
+    CommandFunction,
     Decorator,
     all_of,
     bank_option,
@@ -24,7 +24,7 @@ from atlas_engine.cli.options import (
     word_list,
 )
 from atlas_engine.cli.output import emit, say, write_figure, write_json, write_text
-from atlas_engine.cli.progress import Progress
+from atlas_engine.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from atlas_engine.bank import TaskVectorBank
@@ -72,7 +72,7 @@ class ReportFiles:
 def report_options(figure_help: str | None) -> Decorator:
     """`--json`, `--markdown` and, with a line of help for it, `--figure`; the command gets `files`."""
 
-    def decorate(function: Body) -> Body:
+    def decorate(function: CommandFunction) -> CommandFunction:
         @functools.wraps(function)
         def with_files(
             *, json_file: Path | None, markdown: Path | None, figure: Path | None = None, **values: object
@@ -156,7 +156,7 @@ def measure_with_progress(
     A row that was known took no time, so it does not count for the time left.
     """
     rows = []
-    with Progress(total, "measuring") as progress:
+    with ProgressBar(total, "measuring") as progress:
         for row, fresh in work(lambda note: progress.advance(0, note=note)):
             rows.append(row)
             if fresh:

@@ -21,7 +21,7 @@ from atlas_engine.cli.options import (
     writable,
 )
 from atlas_engine.cli.output import emit, emit_json, write_json
-from atlas_engine.cli.progress import Progress
+from atlas_engine.cli.progress import ProgressBar
 from atlas_engine.views.tables import table
 from studies.bundled_model.finish import FinishSettings
 from studies.bundled_model.train import AlignSettings
@@ -88,7 +88,7 @@ def align(
     _make_folder(work)
     batch, names = _read_batch(labelled, unlabelled, named, per_folder=per_folder, seed=config.seed)
     words = words_for(names)
-    with Progress(config.steps, "aligning") as progress:
+    with ProgressBar(config.steps, "aligning") as progress:
         for step in train(batch, words, work, config):
             losses = f"words {step.words:.3f}, names {step.names:.3f}, keep {step.keep:.3f}"
             progress.advance(step.index - progress.n, losses)
@@ -185,7 +185,7 @@ def compare(
 
     sheets = [_sheet(path, max_classes, per_class) for path in folders]
     scores: list[TowerScore] = []
-    with Progress(len(CANDIDATES) * len(sheets), "comparing") as progress:
+    with ProgressBar(len(CANDIDATES) * len(sheets), "comparing") as progress:
         for score in measure(sheets, _draw_pixels(teach, teach_images), tinyvit):
             scores.append(score)
             progress.advance()
@@ -240,7 +240,7 @@ def _read_pixels(files: Sequence[ImageFile]) -> Tensor:
     from atlas_engine.data.preprocess import to_pixels
 
     pixels = torch.empty(len(files), 3, bundled.SIZE, bundled.SIZE, dtype=torch.uint8)
-    with Progress(len(files), "reading") as progress:
+    with ProgressBar(len(files), "reading") as progress:
         for index, file in enumerate(files):
             ((_, image),), _ = read_labelled_files([file], isolated=False)
             pixels[index] = to_pixels(image, bundled.SIZE, resize="shortest", interpolation="bicubic")

@@ -10,7 +10,7 @@ import click
 
 from atlas_engine.cli.options import PATH, command, json_flag, settings
 from atlas_engine.cli.output import emit, emit_json, say
-from atlas_engine.cli.progress import Progress
+from atlas_engine.cli.progress import ProgressBar
 from atlas_engine.errors import unknown_name
 from atlas_engine.views.tables import table
 from studies import datasets
@@ -73,7 +73,7 @@ def _show_progress(name: str, stages: Iterator[SetProgress]) -> None:
         say(f"{name}: {stage.doing}")
     else:
         return
-    with Progress(stage.of, name) as progress:
+    with ProgressBar(stage.of, name) as progress:
         for stage in stages:
             progress.advance(stage.done - progress.n)
 

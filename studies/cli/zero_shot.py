@@ -19,7 +19,7 @@ from atlas_engine.cli.options import (
     seed_option,
 )
 from atlas_engine.cli.output import emit, write_json
-from atlas_engine.cli.progress import Progress
+from atlas_engine.cli.progress import ProgressBar
 from atlas_engine.views.tables import table
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def zero_shot(
         if baseline:
             methods = {BASELINE: _baseline_logits(), **methods}
         rows: list[ZeroShotRow] = []
-        with Progress(len(methods) * sum(len(folder.items) for folder in drawn), "evaluating") as progress:
+        with ProgressBar(len(methods) * sum(len(folder.items) for folder in drawn), "evaluating") as progress:
             for folder in drawn:
                 for method, logits_of in methods.items():
                     rows.append(measure(folder, logits_of, method=method, on_images=progress.advance))

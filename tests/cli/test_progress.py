@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from atlas_engine.cli.progress import Progress, run_with_progress
+from atlas_engine.cli.progress import ProgressBar, run_with_progress
 from atlas_engine.result import Run, Step
 
 
@@ -41,7 +41,7 @@ def on(monkeypatch, stream):
 
 def test_a_log_gets_a_line_every_ten_seconds(clock, monkeypatch):
     stream = on(monkeypatch, io.StringIO())
-    with Progress(350, "step") as progress:
+    with ProgressBar(350, "step") as progress:
         for _ in range(350):
             clock.seconds += 0.1
             progress.advance(note="loss 0.5\x1b")
@@ -55,7 +55,7 @@ def test_a_log_gets_a_line_every_ten_seconds(clock, monkeypatch):
 
 def test_a_log_of_work_without_an_end_counts_on(clock, monkeypatch):
     stream = on(monkeypatch, io.StringIO())
-    with Progress(None, "checking") as progress:
+    with ProgressBar(None, "checking") as progress:
         for _ in range(3):
             clock.seconds += 11
             progress.advance()
@@ -68,7 +68,7 @@ def test_a_log_of_work_without_an_end_counts_on(clock, monkeypatch):
 
 def test_a_terminal_has_one_line_that_is_redrawn_and_wiped_at_the_end(clock, monkeypatch):
     stream = on(monkeypatch, Terminal())
-    with Progress(3, "reading") as progress:
+    with ProgressBar(3, "reading") as progress:
         for _ in range(3):
             clock.seconds += 1
             progress.advance()
@@ -86,7 +86,7 @@ def test_a_terminal_has_one_line_that_is_redrawn_and_wiped_at_the_end(clock, mon
 def test_short_work_leaves_no_trace(clock, monkeypatch):
     for stream in (Terminal(), io.StringIO()):
         on(monkeypatch, stream)
-        with Progress(3, "step") as progress:
+        with ProgressBar(3, "step") as progress:
             progress.advance(3)
         assert stream.getvalue() == ""
 
@@ -94,7 +94,7 @@ def test_short_work_leaves_no_trace(clock, monkeypatch):
 def test_no_thread_watches_over_a_bar(monkeypatch):
     on(monkeypatch, Terminal())
     before = threading.active_count()
-    with Progress(3, "step"):
+    with ProgressBar(3, "step"):
         assert threading.active_count() == before
 
 
