@@ -117,7 +117,7 @@ def few_shot(
 @click.option(
     "--vector", metavar="NAME", help="the target's own vector (default: by its name, or the likest)"
 )
-@method_option(NEGATIONS, note="what may be kept")
+@method_option(NEGATIONS)
 @arithmetic_options
 @settings(NegateConfig)
 @json_flag
