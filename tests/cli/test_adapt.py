@@ -31,18 +31,18 @@ def test_a_folder_becomes_a_recipe_that_predict_takes(colours, tmp_path, capsys)
     assert (
         main(["adapt", "few-shot", str(colours), "-o", str(recipe), "--query", query, "--json", *QUICK]) == 0
     )
-    told = json.loads(capsys.readouterr().out)
-    assert [row["method"] for row in told["estimates"]] == [
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["method"] for row in printed["estimates"]] == [
         "zero-shot",
         "text-probe",
         "atlas+text-probe",
     ]
-    assert told["sentence"]
+    assert printed["sentence"]
     assert Recipe.load(recipe).classes == ("blue", "red")
     assert main(["predict", query, "--recipe", str(recipe), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row["label"] == told["adapted"][0]["label"]
-    assert row["prob"] == pytest.approx(told["adapted"][0]["prob"], abs=1e-4)
+    assert row["label"] == printed["adapted"][0]["label"]
+    assert row["prob"] == pytest.approx(printed["adapted"][0]["prob"], abs=1e-4)
 
 
 def test_words_for_people_hold_the_verdict_and_a_table(colours, capsys):
@@ -51,15 +51,15 @@ def test_words_for_people_hold_the_verdict_and_a_table(colours, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "sentence"),
     [
         (["--method", "atlass"], "Did you mean"),
         (["--steps", "-1"], "steps"),
     ],
 )
-def test_bad_words_are_one_sentence(words, told, colours, capsys):
+def test_bad_words_are_one_sentence(words, sentence, colours, capsys):
     assert main(["adapt", "few-shot", str(colours), *words]) in (1, 2)
-    assert told in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_single_class_is_refused_with_what_is_needed(tmp_path, capsys):
@@ -93,9 +93,9 @@ def atlas(image_sets, tiny_atlas):
 def test_forgetting_writes_a_recipe_with_both_accuracies(atlas, image_sets, tmp_path):
     recipe = tmp_path / "r.atlas.safetensors"
     parts = ("--target", image_sets / "task0", "--control", image_sets / "control")
-    code, told, _ = atlas("adapt", "negate", *parts, "-o", recipe, *QUICK_ARITHMETIC, "--json")
+    code, printed, _ = atlas("adapt", "negate", *parts, "-o", recipe, *QUICK_ARITHMETIC, "--json")
     assert code == 0
-    facts = json.loads(told)
+    facts = json.loads(printed)
     assert facts["sentence"]
     assert {row["method"] for row in facts["estimates"]} >= {"zero-shot, target", "atlas, control"}
     config = Recipe.load(recipe).config
@@ -105,24 +105,24 @@ def test_forgetting_writes_a_recipe_with_both_accuracies(atlas, image_sets, tmp_
 
 def test_adding_prints_every_task_and_writes_a_recipe(atlas, image_sets, tmp_path):
     recipe = tmp_path / "r.atlas.safetensors"
-    code, told, _ = atlas(
+    code, printed, _ = atlas(
         "adapt", "add", image_sets / "task0", image_sets / "task1", "-o", recipe, *QUICK_ARITHMETIC
     )
     assert code == 0
-    assert "own vector, task1" in told
-    assert f"recipe: {recipe}" in told
+    assert "own vector, task1" in printed
+    assert f"recipe: {recipe}" in printed
     assert Recipe.load(recipe).coefficients.tasks == ("task0", "task1")
 
 
 def test_tasks_of_one_name_are_told_apart_by_the_folders_above(atlas, image_sets):
     folders = (image_sets / "task1", image_sets / "again" / "task1")
-    code, told, _ = atlas("adapt", "add", *folders, "--method", "uniform", *QUICK_ARITHMETIC)
+    code, printed, _ = atlas("adapt", "add", *folders, "--method", "uniform", *QUICK_ARITHMETIC)
     assert code == 0
-    assert "again/task1" in told
+    assert "again/task1" in printed
 
 
 def test_an_unknown_method_is_refused_with_the_nearest(atlas, image_sets):
     folders = (image_sets / "task0", image_sets / "task1")
-    code, _, said = atlas("adapt", "add", *folders, "--method", "unifrom")
+    code, _, err = atlas("adapt", "add", *folders, "--method", "unifrom")
     assert code == 1
-    assert "Did you mean" in said
+    assert "Did you mean" in err

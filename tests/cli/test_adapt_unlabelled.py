@@ -22,7 +22,7 @@ def colours(tmp_path_factory):
     return folder
 
 
-def told(capsys, *words):
+def run_json(capsys, *words):
     assert main(["adapt", "test-time", *map(str, words), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -41,7 +41,7 @@ def test_a_folder_becomes_a_recipe_and_its_labels_only_a_score(colours, tmp_path
     pictures = [wrong / "red", wrong / "blue"]
     found = {}
     for name, where in (("labelled", [colours]), ("flat", [flat]), ("wrong", pictures)):
-        facts = told(capsys, *where, *ASKED, "-o", tmp_path / f"{name}.st")
+        facts = run_json(capsys, *where, *ASKED, "-o", tmp_path / f"{name}.st")
         found[name] = (Recipe.load(tmp_path / f"{name}.st"), facts["score"])
     assert found["labelled"][0] == found["flat"][0] == found["wrong"][0]
     scores = {name: score for name, (_, score) in found.items()}
@@ -90,7 +90,7 @@ def test_online_every_image_is_answered_when_it_arrives_and_the_last_state_is_th
     colours, tmp_path, capsys
 ):
     asked = ["--classes", "red,blue", "--online", "-o", tmp_path / "r.st"]
-    facts = told(capsys, colours, *asked)
+    facts = run_json(capsys, colours, *asked)
     assert [row["label"] for row in facts["adapted"]] == [row["label"] for row in facts["zero_shot"]]
     assert facts["rolled_back"]
     assert "fewer than 40 pictures have arrived" in facts["sentence"]
@@ -98,7 +98,7 @@ def test_online_every_image_is_answered_when_it_arrives_and_the_last_state_is_th
 
 
 def test_a_baseline_answers_and_makes_no_recipe(colours, tmp_path, capsys):
-    facts = told(capsys, colours, "--classes", "red,blue", "--objective", "ln-entropy", "--steps", "1")
+    facts = run_json(capsys, colours, "--classes", "red,blue", "--objective", "ln-entropy", "--steps", "1")
     assert facts["method"] == "ln-entropy"
     assert len(facts["adapted"]) == facts["score"]["images"] == 6
     for extra in (["-o", str(tmp_path / "r.st")], ["--online"]):

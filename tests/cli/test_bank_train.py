@@ -49,13 +49,13 @@ def test_a_bank_takes_one_vector_after_another_and_replaces_by_name(small, photo
     out = tmp_path / "bank.safetensors"
     for name, seed in (("one", 0), ("two", 1), ("one", 2)):
         assert train(photos, "--name", name, "--into", out, "--seed", seed, "--json") == 0
-    told = json.loads(capsys.readouterr().out.split("\n}\n")[-2] + "\n}")
+    printed = json.loads(capsys.readouterr().out.split("\n}\n")[-2] + "\n}")
     bank = load_bank(out)
     assert bank.tasks == ("one", "two")
-    assert bank.infos[0].digest == told["digest"]
-    assert (told["name"], told["seed"], told["file"]) == ("one", "2", str(out))
-    assert told["accuracy_after"] == bank.infos[0].accuracy_after
-    assert told["norm"] == pytest.approx(bank.vector("one").norm())
+    assert bank.infos[0].digest == printed["digest"]
+    assert (printed["name"], printed["seed"], printed["file"]) == ("one", "2", str(out))
+    assert printed["accuracy_after"] == bank.infos[0].accuracy_after
+    assert printed["norm"] == pytest.approx(bank.vector("one").norm())
 
 
 def test_a_stopped_command_given_again_goes_on(small, photos, tmp_path, monkeypatch, capsys):
@@ -109,9 +109,9 @@ def test_a_bank_of_another_base_is_refused_before_the_work(
 ):
     before = bank_of_another_base.read_bytes()
     assert train(photos, "--name", "c", "--into", bank_of_another_base) == 1
-    said = capsys.readouterr().err
-    assert "holds vectors of another base model" in said
-    assert said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert "holds vectors of another base model" in err
+    assert err.count("\n") == 1
     assert bank_of_another_base.read_bytes() == before
 
 
@@ -138,9 +138,9 @@ def bank_of_another_base(tmp_path):
 def test_bad_words_are_one_sentence(small, photos, tmp_path, monkeypatch, capsys, words, code, sentence):
     monkeypatch.chdir(tmp_path)
     assert train(photos, *words) == code
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

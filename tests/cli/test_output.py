@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and sizes are told in words."""
+"""Files are written whole or not at all, and sizes are given in words."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_predict_takes_folders_and_prints_json(examples, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "sentence"),
     [
         (["nowhere.jpg", "--classes", "a,b"], "nowhere.jpg"),
         (["{cat}", "--classes", "cat"], "at least 2 are needed"),
@@ -34,10 +34,10 @@ def test_predict_takes_folders_and_prints_json(examples, tmp_path, capsys):
         (["{cat}", "--classes", "cat,dog", "--templates", "fotos"], "template set 'fotos' is not known"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_1(words, told, examples, capsys):
+def test_bad_input_is_one_sentence_and_exit_code_1(words, sentence, examples, capsys):
     words = [word.replace("{cat}", str(examples / "cat.jpg")) for word in words]
     assert main(["predict", *words]) == 1
-    said = capsys.readouterr().err
-    assert told in said
-    assert said.startswith("atlas: ")
-    assert len(said.splitlines()) == 1
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert err.startswith("atlas: ")
+    assert len(err.splitlines()) == 1

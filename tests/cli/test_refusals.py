@@ -18,10 +18,10 @@ def refused(tmp_path, monkeypatch, capsys):
 
     def run(*words):
         code = main([str(word) for word in words])
-        told = capsys.readouterr()
-        assert (code, told.out) == (2, ""), told.err
-        assert told.err.count("\n") == 1
-        return told.err
+        printed = capsys.readouterr()
+        assert (code, printed.out) == (2, ""), printed.err
+        assert printed.err.count("\n") == 1
+        return printed.err
 
     return run
 
@@ -69,9 +69,9 @@ def test_a_query_that_cannot_be_read_is_found_before_anything_is_learned(tmp_pat
     output = tmp_path / "r.safetensors"
     words = ["adapt", "few-shot", str(tmp_path / "photos"), "--query", str(tmp_path / "none.png")]
     assert main([*words, "-o", str(output)]) == 1
-    told = capsys.readouterr()
-    assert "none.png" in told.err
-    assert "adapting" not in told.err
+    printed = capsys.readouterr()
+    assert "none.png" in printed.err
+    assert "adapting" not in printed.err
     assert not output.exists()
 
 

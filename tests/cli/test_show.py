@@ -68,10 +68,10 @@ def test_json_has_every_fact_for_every_layout(tmp_path, capsys, values, layout):
 def test_what_is_no_recipe_is_one_line_on_stderr(tmp_path, capsys):
     (tmp_path / "r").write_bytes(b"GIF89a")
     assert main(["show", str(tmp_path / "r")]) == 1
-    told = capsys.readouterr()
-    assert not told.out
-    assert told.err.count("\n") == 1
-    assert "is not a recipe" in told.err
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert printed.err.count("\n") == 1
+    assert "is not a recipe" in printed.err
 
 
 def make_bank(path):
@@ -100,14 +100,14 @@ def shown(capsys, *words):
 def test_with_its_bank_a_recipe_shows_how_far_each_vector_moves_the_model(tmp_path, capsys):
     bank = make_bank(tmp_path / "bank.safetensors")
     path = save_for(bank, tmp_path / "r")
-    told = shown(capsys, path, "--bank", str(tmp_path / "bank.safetensors"))
-    first, second = told["tasks"]
+    printed = shown(capsys, path, "--bank", str(tmp_path / "bank.safetensors"))
+    first, second = printed["tasks"]
     cars, signs = 9 * 48, 0.2**2 * 48 + 49 * 8  # squared lengths: λ² τ² times the numbers of a block
     assert (first["task"], second["task"]) == ("cars", "signs")
     assert first["contribution"] == pytest.approx(cars**0.5)
     assert first["share"] == pytest.approx(cars / (cars + signs))
-    assert told["contributions"]["blocks"] == ["conv1.weight", "proj"]
-    assert told["contributions"]["tasks"][1]["by_block"] == pytest.approx([0.2 * 48**0.5, 7 * 8**0.5])
+    assert printed["contributions"]["blocks"] == ["conv1.weight", "proj"]
+    assert printed["contributions"]["tasks"][1]["by_block"] == pytest.approx([0.2 * 48**0.5, 7 * 8**0.5])
     assert main(["show", path, "--bank", str(tmp_path / "bank.safetensors")]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[-2:] == ["19.85", "0.4769"]
 
@@ -153,9 +153,9 @@ def test_the_figure_is_of_lambda_and_beside_it_of_contributions(tmp_path, capsys
 def test_a_figure_that_cannot_be_written_is_refused_at_once(tmp_path, capsys, name, sentence):
     path = save(tmp_path / "r", [[0.1, 0.0], [0.5, -1.5]], Layout())
     assert main(["show", path, "--figure", str(tmp_path / name)]) == 2
-    told = capsys.readouterr()
-    assert not told.out
-    assert sentence in told.err
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert sentence in printed.err
 
 
 def test_wild_coefficients_are_shown_and_not_a_bug(tmp_path, capsys):

@@ -30,9 +30,9 @@ def run(*words):
 
 def test_it_makes_a_set_and_prints_what_it_holds(tmp_path, packages, capsys):
     assert run(tmp_path / "out", "toy", "--packages", packages, "--per-class", "2", "--least", "0") == 0
-    talk = capsys.readouterr()
-    assert talk.out.splitlines()[-1].split() == ["toy", "2", "4", "squares", "CC0"]
-    assert talk.err.splitlines()[:2] == ["atlas: toy: fetching", "atlas: toy: unpacking"]
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1].split() == ["toy", "2", "4", "squares", "CC0"]
+    assert printed.err.splitlines()[:2] == ["atlas: toy: fetching", "atlas: toy: unpacking"]
     assert read_folder(tmp_path / "out" / "toy").counts == (2, 2)
 
 
@@ -40,9 +40,9 @@ def test_a_second_run_has_nothing_to_say_but_the_table(tmp_path, packages, capsy
     run(tmp_path / "out", "toy", "--packages", packages)
     capsys.readouterr()
     assert run(tmp_path / "out", "toy", "--packages", packages, "--json") == 0
-    talk = capsys.readouterr()
-    assert talk.err == ""
-    assert json.loads(talk.out)[0]["classes"] == {"blue": 3, "red": 3}
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert json.loads(printed.out)[0]["classes"] == {"blue": 3, "red": 3}
 
 
 def test_packages_are_kept_beside_the_sets_where_nothing_else_was_said(tmp_path, packages, capsys):
