@@ -11,22 +11,21 @@ all but the code that made it: after a change of a method, take its lines out. K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder
-from atlas_engine.errors import EvalError, SupportError
+from atlas_engine.errors import SupportError
 from studies.choices import keep_once
 from studies.ledger import Ledger, key_of
 from studies.methods import STUDY_METHODS, Solver, StudyMethod, find_study_method
 from studies.problems import Problem, StudySettings, draw_problem, with_shots
 from studies.zero_shot import draw_classes
 
-__all__ = ["GridRow", "GridSettings", "dataset_names", "require_pictures", "run_grid"]
+__all__ = ["GridRow", "GridSettings", "require_pictures", "run_grid"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,31 +126,6 @@ def require_pictures(folders: Mapping[str, ClassFolder], settings: GridSettings)
                         f"{dataset}: class '{name}' has {count} image(s), but {most} shot(s) and one to "
                         f"measure on need {most + 1}. Add {most + 1 - count}, or pass fewer shots."
                     )
-
-
-def dataset_names(paths: Sequence[Path | str]) -> list[str]:
-    """A name for each folder: its own, with as many of those above it as tell it from the others.
-
-    >>> dataset_names(["data/pacs/photo", "data/office/photo", "data/pets"])
-    ['pacs/photo', 'office/photo', 'pets']
-    """
-    parts = [Path(path).resolve().parts for path in paths]
-    for one in parts:
-        if parts.count(one) > 1:
-            raise EvalError(f"{Path(*one).name} is given twice. Name each folder once.")
-    return ["/".join(_telling(one, [other for other in parts if other != one])) for one in parts]
-
-
-def _telling(own: Sequence[str], others: Iterable[Sequence[str]]) -> Sequence[str]:
-    """The fewest last parts of a path that no other path ends in."""
-    longest = max((_shared(own, other) for other in others), default=0)
-    return own[-longest - 1 :]
-
-
-def _shared(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many last parts two paths have in common."""
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _measured(

@@ -1,7 +1,7 @@
-"""The command line: `atlas NOUN VERB …`. See `frame` for how a command is added."""
+"""The command line: `main` runs `atlas …`. The table of commands is in `atlas_engine.cli.main`."""
 
 from __future__ import annotations
 
-from atlas_engine.cli.frame import main
+from atlas_engine.cli.main import main
 
 __all__ = ["main"]

@@ -1,17 +1,18 @@
-"""`atlas bank list|show|verify|compress`: bank files, looked at and stored otherwise."""
+"""`atlas bank list|show|verify|compress|import`: bank files, looked at, stored otherwise and made."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atlas_engine.cli.command import Command, MisuseError
-from atlas_engine.cli.output import add_json_flag, emit, emit_json, writable
-from atlas_engine.cli.progress import Progress
+import click
+
+from atlas_engine.cli.options import PATH, command, json_flag, writable
+from atlas_engine.cli.output import emit, emit_json
+from atlas_engine.cli.progress import ProgressBar
 from atlas_engine.config import assets_folder
 from atlas_engine.errors import BankError
 from atlas_engine.files import human_nbytes
@@ -21,164 +22,55 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atlas_engine.bank import BankFile
+    from atlas_engine.library import ImportedVector
 
-__all__ = ["COMPRESS", "LIST", "SHOW", "VERIFY"]
+__all__ = ["compress", "import_checkpoints", "list_banks", "show", "verify"]
 
-ENDING = "*.safetensors"
+VECTOR_COLUMNS = ("vector", "data set", "before %", "after %", "norm", "from")
 
-
-def list_arguments(parser: argparse.ArgumentParser) -> None:
-    """More places to look in, and `--json`."""
-    parser.add_argument("places", nargs="*", type=Path, metavar="PATH", help="bank files, or folders of them")
-    add_json_flag(parser)
+bank_argument = click.argument("bank", type=PATH, metavar="FILE", help="a bank file")
 
 
-def run_list(args: argparse.Namespace) -> int:
-    """Print the banks on this machine, then the public ones and whether they are here."""
+# ---- atlas bank list
+
+
+@command("atlas bank list", "atlas bank list runs/banks --json")
+@click.argument("places", nargs=-1, type=PATH, metavar="[PATH...]", help="bank files, or folders of them")
+@json_flag
+def list_banks(*, places: tuple[Path, ...], as_json: bool) -> None:
+    """List banks: here, and public ones.
+
+    Banks are looked for in assets/bank, among the imported ones, and in the places given.
+    """
     from atlas_engine.bank.bank_file import banks_folder
 
-    for place in args.places:
+    for place in places:
         if not place.exists():
-            raise MisuseError(f"{place} does not exist. Give a bank file, or a folder of them.")
-    kept = banks_folder()
-    files = [*_files((assets_folder() / "bank", kept)), *_files(args.places)]
-    rows = [_listed(path) for path in dict.fromkeys(files)] + _public(kept)
-    if args.json:
+            raise click.UsageError(f"{place} does not exist. Give a bank file, or a folder of them.")
+    imported = banks_folder()
+    files = [*_bank_files((assets_folder() / "bank", imported)), *_bank_files(places)]
+    rows = [_local_row(path) for path in dict.fromkeys(files)] + _public_rows(imported)
+    if as_json:
         emit_json(rows)
-        return 0
-    columns = ("bank", "here", "vectors", "storage", "size", "what")
+        return
     shown = [
         (row["bank"], row["here"], row["vectors"], row["storage"], _size(row["nbytes"]), row["about"])
         for row in rows
     ]
-    emit(table(shown, columns))
-    return 0
+    emit(table(shown, ("bank", "here", "vectors", "storage", "size", "what")))
 
 
-def show_arguments(parser: argparse.ArgumentParser) -> None:
-    """A bank file, and `--json`."""
-    parser.add_argument("bank", type=Path, metavar="FILE", help="a bank file")
-    add_json_flag(parser)
-
-
-def run_show(args: argparse.Namespace) -> int:
-    """Print what the bank is and each vector's story; the norms are read off the file, block by block."""
-    from atlas_engine.bank import BankFile
-    from atlas_engine.bank.bank_file import vector_norms
-
-    with BankFile(args.bank) as file:
-        with Progress(len(file.blocks), "reading") as progress:
-            lengths = vector_norms(file, on_block=progress.advance)
-        facts = _facts(args.bank, file)
-        vectors = [
-            {"name": task, "norm": norm if math.isfinite(norm) else None, **dataclasses.asdict(info)}
-            for task, info, norm in zip(file.tasks, file.infos, lengths, strict=True)
-        ]
-    if args.json:
-        emit_json({**facts, "vectors": vectors})
-        return 0
-    emit(table([(name, _words(name, value)) for name, value in facts.items()], ("bank", args.bank.name)))
-    emit("")
-    emit(table([_vector_row(vector) for vector in vectors], VECTOR_COLUMNS))
-    return 0
-
-
-def verify_arguments(parser: argparse.ArgumentParser) -> None:
-    """A bank file, and the model it should belong to."""
-    parser.add_argument("bank", type=Path, metavar="FILE", help="a bank file")
-    parser.add_argument("--model", metavar="M", help="also compare the base with this model's image tower")
-    add_json_flag(parser)
-
-
-def run_verify(args: argparse.Namespace) -> int:
-    """Print what was looked at; exit code 1 if anything is wrong."""
-    from atlas_engine.bank.bank_file import check_bank
-
-    base = None if args.model is None else _image_tower(args.model)
-    with Progress(None, "checking") as progress:
-        checks = check_bank(args.bank, base=base, on_block=progress.advance)
-    good = all(check.good for check in checks)
-    if args.json:
-        emit_json({"ok": good, "checks": [dataclasses.asdict(check) for check in checks]})
-    else:
-        emit(table([(check.name, check.good, check.detail) for check in checks], ("", "ok", "found")))
-    return 0 if good else 1
-
-
-def compress_arguments(parser: argparse.ArgumentParser) -> None:
-    """A bank file, the format to store it in, and where."""
-    parser.add_argument("bank", type=Path, metavar="FILE", help="a bank file")
-    parser.add_argument(
-        "-o", "--output", type=writable, required=True, metavar="OUT", help="bank file to write"
-    )
-    parser.add_argument(
-        "--storage", required=True, metavar="S", help="float16, bfloat16, int8, int4 or low-rank-N"
-    )
-    add_json_flag(parser)
-
-
-def run_compress(args: argparse.Namespace) -> int:
-    """Write the bank in another format, and print what that costs each vector."""
-    from atlas_engine.bank import load_bank, save_bank
-    from atlas_engine.bank.edit import compress, fidelity
-    from atlas_engine.bank.storage import storage_named
-
-    storage = storage_named(args.storage).name
-    before_nbytes = args.bank.stat().st_size if args.bank.is_file() else 0
-    bank = load_bank(args.bank)
-    small = compress(bank, storage)
-    kept = fidelity(bank, small)
-    save_bank(small, args.output)
-    nbytes = args.output.stat().st_size
-    if args.json:
-        vectors = [{"name": name, **dataclasses.asdict(near)} for name, near in kept.items()]
-        facts = {"file": str(args.output), "storage": storage, "nbytes": nbytes}
-        emit_json({**facts, "nbytes_before": before_nbytes, "vectors": vectors})
-        return 0
-    rows = [(name, near.cosine, 100 * near.relative_error) for name, near in kept.items()]
-    emit(table(rows, ("vector", "cosine", "error %")))
-    emit(f"\n{args.output}: {human_nbytes(nbytes)} as {storage}, from {human_nbytes(before_nbytes)}")
-    return 0
-
-
-VECTOR_COLUMNS = ("vector", "data set", "before %", "after %", "norm", "from")
-
-
-def _vector_row(vector: dict[str, Any]) -> tuple[object, ...]:
-    before, after = (
-        None if vector[key] is None else 100 * vector[key] for key in ("accuracy_before", "accuracy_after")
-    )
-    origin = vector["provenance"].get("source", "")
-    return vector["name"], vector["dataset"], before, after, vector["norm"], origin
-
-
-def _facts(path: Path, file: BankFile) -> dict[str, Any]:
-    nbytes = path.stat().st_size
-    return {
-        "file": str(path),
-        "storage": file.storage,
-        "nbytes": nbytes,
-        "nbytes_per_vector": file.nbytes // len(file.tasks),
-        "blocks": len(file.blocks),
-        "parameters": file.blocks.numel,
-        "base": file.base,
-    }
-
-
-def _words(name: str, value: object) -> str:
-    return human_nbytes(value) if isinstance(value, int) and name.startswith("nbytes") else str(value)
-
-
-def _files(places: Iterable[Path]) -> list[Path]:
+def _bank_files(places: Iterable[Path]) -> list[Path]:
     return [
         path
         for place in places
-        for path in (sorted(place.glob(ENDING)) if place.is_dir() else [place])
+        for path in (sorted(place.glob("*.safetensors")) if place.is_dir() else [place])
         if path.is_file()
     ]
 
 
-def _listed(path: Path) -> dict[str, Any]:
+def _local_row(path: Path) -> dict[str, Any]:
+    """What is known of a file on this machine; one that is no bank says so."""
     from atlas_engine.bank import BankFile
 
     row = {"bank": path.stem, "here": True, "file": str(path), "vectors": None, "storage": None}
@@ -192,14 +84,14 @@ def _listed(path: Path) -> dict[str, Any]:
     return row | {"about": about}
 
 
-def _public(kept: Path) -> list[dict[str, Any]]:
-    """The public banks, and whether each lies where `atlas bank import NAME` puts it."""
+def _public_rows(imported: Path) -> list[dict[str, Any]]:
+    """The public banks, and whether each lies where `atlas bank import` puts it."""
     from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
 
     return [
         {
             "bank": bank.name,
-            "here": (kept / f"{bank.name}.safetensors").is_file(),
+            "here": (imported / f"{bank.name}.safetensors").is_file(),
             "file": None,
             "vectors": len(bank.checkpoints) or None,
             "storage": None,
@@ -216,6 +108,84 @@ def _size(nbytes: int | None) -> str | None:
     return None if nbytes is None else human_nbytes(nbytes)
 
 
+# ---- atlas bank show
+
+
+@command("atlas bank show b32.safetensors", "atlas bank show b32.safetensors --json")
+@bank_argument
+@json_flag
+def show(*, bank: Path, as_json: bool) -> None:
+    """Print what a bank holds."""
+    from atlas_engine.bank import BankFile
+    from atlas_engine.bank.bank_file import vector_norms
+
+    with BankFile(bank) as file:
+        with ProgressBar(len(file.blocks), "reading") as progress:
+            norms = vector_norms(file, on_block=progress.advance)  # read off the file, block by block
+        facts = _bank_facts(bank, file)
+        vectors = [
+            {"name": task, "norm": norm if math.isfinite(norm) else None, **dataclasses.asdict(info)}
+            for task, info, norm in zip(file.tasks, file.infos, norms, strict=True)
+        ]
+    if as_json:
+        emit_json({**facts, "vectors": vectors})
+        return
+    emit(table([(name, _in_words(name, value)) for name, value in facts.items()], ("bank", bank.name)))
+    emit("")
+    emit(table([_vector_row(vector) for vector in vectors], VECTOR_COLUMNS))
+
+
+def _bank_facts(path: Path, file: BankFile) -> dict[str, Any]:
+    return {
+        "file": str(path),
+        "storage": file.storage,
+        "nbytes": path.stat().st_size,
+        "nbytes_per_vector": file.nbytes // len(file.tasks),
+        "blocks": len(file.blocks),
+        "parameters": file.blocks.numel,
+        "base": file.base,
+    }
+
+
+def _in_words(name: str, value: object) -> str:
+    return human_nbytes(value) if isinstance(value, int) and name.startswith("nbytes") else str(value)
+
+
+def _vector_row(vector: dict[str, Any]) -> tuple[object, ...]:
+    before, after = (
+        None if vector[key] is None else 100 * vector[key] for key in ("accuracy_before", "accuracy_after")
+    )
+    source = vector["provenance"].get("source", "")
+    return vector["name"], vector["dataset"], before, after, vector["norm"], source
+
+
+# ---- atlas bank verify
+
+
+@command("atlas bank verify b32.safetensors", "atlas bank verify bank.safetensors --model bundled")
+@bank_argument
+@click.option("--model", metavar="M", help="also compare the base with this model's image tower")
+@json_flag
+def verify(*, bank: Path, model: str | None, as_json: bool) -> None:
+    """Check a bank file, and that it fits a model.
+
+    Reads every number once: header, checksums, finite numbers and, with --model, the base. The exit code is 1
+    if anything is wrong.
+    """
+    from atlas_engine.bank.bank_file import check_bank
+
+    base = None if model is None else _image_tower(model)
+    with ProgressBar(None, "checking") as progress:
+        checks = check_bank(bank, base=base, on_block=progress.advance)
+    good = all(check.good for check in checks)
+    if as_json:
+        emit_json({"ok": good, "checks": [dataclasses.asdict(check) for check in checks]})
+    else:
+        emit(table([(check.name, check.good, check.detail) for check in checks], ("", "ok", "found")))
+    if not good:
+        raise click.exceptions.Exit(1)
+
+
 def _image_tower(model: str) -> dict[str, Tensor]:
     import torch
 
@@ -224,29 +194,112 @@ def _image_tower(model: str) -> dict[str, Tensor]:
     return dict(open_backbone(model, device=torch.device("cpu")).visual.named_parameters())
 
 
-LIST = Command(
-    list_arguments,
-    run_list,
-    ("atlas bank list", "atlas bank list runs/banks --json"),
-    about="Banks are looked for in assets/bank, among the imported ones, and in the places given.",
+# ---- atlas bank compress
+
+
+@command(
+    "atlas bank compress b32.safetensors --storage int8 -o b32-int8.safetensors",
+    "atlas bank compress b32.safetensors --storage low-rank-16 -o small.safetensors --json",
 )
-SHOW = Command(
-    show_arguments,
-    run_show,
-    ("atlas bank show b32.safetensors", "atlas bank show b32.safetensors --json"),
+@bank_argument
+@click.option("-o", "--output", type=writable, required=True, metavar="OUT", help="bank file to write")
+@click.option("--storage", required=True, metavar="S", help="float16, bfloat16, int8, int4 or low-rank-N")
+@json_flag
+def compress(*, bank: Path, output: Path, storage: str, as_json: bool) -> None:
+    """Store a bank in fewer bytes.
+
+    The cosine and the error compare the stored vectors with those in FILE.
+    """
+    from atlas_engine.bank import edit, load_bank, save_bank
+    from atlas_engine.bank.storage import storage_named
+
+    storage = storage_named(storage).name
+    nbytes_before = bank.stat().st_size if bank.is_file() else 0
+    original = load_bank(bank)
+    small = edit.compress(original, storage)
+    fidelity = edit.fidelity(original, small)
+    save_bank(small, output)
+    nbytes = output.stat().st_size
+    if as_json:
+        vectors = [{"name": name, **dataclasses.asdict(kept)} for name, kept in fidelity.items()]
+        facts = {"file": str(output), "storage": storage, "nbytes": nbytes}
+        emit_json({**facts, "nbytes_before": nbytes_before, "vectors": vectors})
+        return
+    rows = [(name, kept.cosine, 100 * kept.relative_error) for name, kept in fidelity.items()]
+    emit(table(rows, ("vector", "cosine", "error %")))
+    emit(f"\n{output}: {human_nbytes(nbytes)} as {storage}, from {human_nbytes(nbytes_before)}")
+
+
+# ---- atlas bank import
+
+
+@command(
+    "atlas bank import tanganke-b32 --storage int8",
+    "atlas bank import runs/cars.pt signs=runs/7.pt --model ViT-B-32-quickgelu@base.pt -o b.safetensors",
 )
-VERIFY = Command(
-    verify_arguments,
-    run_verify,
-    ("atlas bank verify b32.safetensors", "atlas bank verify bank.safetensors --model bundled"),
-    about="Reads every number once: header, checksums, finite numbers and, with --model, the base.",
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="SOURCE...",
+    help="checkpoint files or folders of them, bank files, hub ids, a public bank; NAME=SOURCE names one",
 )
-COMPRESS = Command(
-    compress_arguments,
-    run_compress,
-    (
-        "atlas bank compress b32.safetensors --storage int8 -o b32-int8.safetensors",
-        "atlas bank compress b32.safetensors --storage low-rank-16 -o small.safetensors --json",
-    ),
-    about="The cosine and the error compare the stored vectors with those in FILE.",
+@click.option(
+    "--model", metavar="M", help="what they were tuned from (default: bundled, or the public bank's)"
 )
+@click.option(
+    "-o",
+    "--output",
+    type=writable,
+    metavar="OUT",
+    help="bank file to write (default, of a public bank: cache)",
+)
+@click.option("--storage", metavar="S", help="float32, float16 (default), int8, int4, low-rank-N")
+@json_flag
+def import_checkpoints(
+    *, sources: tuple[str, ...], model: str | None, output: Path | None, storage: str | None, as_json: bool
+) -> None:
+    """Make a bank from checkpoints.
+
+    Reads transformers and open_clip weights and pickled modules; nothing in them is run. `atlas bank list`
+    names the public banks.
+    """
+    import torch
+
+    from atlas_engine.bank.storage import storage_named
+    from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
+    from atlas_engine.clip.checkpoints.sources import find_sources
+    from atlas_engine.clip.models import open_backbone
+    from atlas_engine.library import STORAGE, import_bank
+
+    storage = storage_named(storage or STORAGE).name
+    public = PUBLIC_BANKS.get(sources[0]) if len(sources) == 1 else None
+    if output is None and public is None:
+        raise click.UsageError("say where to: -o OUT. Only a public bank, alone, has a place of its own.")
+    model = model or (public.model if public else "bundled")
+    target = output or _place_of_public_bank(sources[0])
+    found = find_sources(sources)
+    backbone = open_backbone(model, device=torch.device("cpu"))
+    vectors: list[ImportedVector] = []
+    with ProgressBar(len(found), "importing") as progress:
+        for vector in import_bank(found, backbone, target, storage=storage):
+            vectors.append(vector)
+            progress.advance(1, vector.name)
+    nbytes = target.stat().st_size
+    if as_json:
+        facts = {"file": str(target), "storage": storage, "nbytes": nbytes, "model": model}
+        emit_json({**facts, "vectors": [dataclasses.asdict(vector) for vector in vectors]})
+        return
+    rows = [(vector.name, vector.layout, vector.norm, vector.source) for vector in vectors]
+    emit(table(rows, ("vector", "layout", "norm", "from")))
+    emit(f"\n{target}: {len(rows)} vectors, {human_nbytes(nbytes)} as {storage}")
+    for note in dict.fromkeys(filter(None, (vector.note for vector in vectors))):
+        emit(f"the projection of {sum(vector.note == note for vector in vectors)} is {note}")
+
+
+def _place_of_public_bank(name: str) -> Path:
+    from atlas_engine.bank.bank_file import banks_folder
+
+    folder = banks_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.safetensors"

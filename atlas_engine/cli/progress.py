@@ -1,91 +1,104 @@
-"""How far a long command has come, on stderr. Knows nothing of what is being done.
+"""How far a long command has come, on stderr; and runs that Ctrl-C ends without losing what was learned.
 
-    with Progress(len(images), "reading") as progress:
+    with ProgressBar(len(images), "reading") as progress:
         for image in images:
             ...
             progress.advance()
 
-On a terminal one line is redrawn; elsewhere (a log, a pipe) a line is written every ten seconds. A task that
-ends before the first drawing leaves no trace.
+On a terminal tqdm redraws one line and wipes it at the end; elsewhere (a log, a pipe) a line is written every
+ten seconds. Work that ends before the first drawing leaves no trace.
 """
 
 from __future__ import annotations
 
-import shutil
+import signal
 import sys
-import time
-from collections.abc import Callable
-from typing import TextIO
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tqdm import tqdm
+
+from atlas_engine.cli.output import say
 from atlas_engine.views.tables import printable
 
-__all__ = ["Progress"]
+if TYPE_CHECKING:
+    from atlas_engine.result import AdaptResult, Run
+
+__all__ = ["ProgressBar", "run_with_progress"]
 
 REDRAW_SECONDS = 0.1
 LOG_SECONDS = 10.0
+LOG_LINE = "{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
 
 
-class Progress:
-    """A count, a rate and the time left, drawn now and then."""
+class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
+    """A tqdm bar on stderr; `n` counts what is done, `total` (or None) what there is to do."""
 
-    def __init__(
-        self,
-        total: int | None,
-        label: str,
-        *,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.total, self.label, self.done = total, label, 0
-        self._stream = sys.stderr if stream is None else stream
-        self._clock = clock
-        self._redraws = self._stream.isatty()
-        self._interval = REDRAW_SECONDS if self._redraws else LOG_SECONDS
-        self._start = self._drawn_at = clock()
-        self._drawn_width = 0
+    monitor_interval = 0  # no thread that watches over the bar
+
+    def __init__(self, total: int | None, label: str) -> None:
+        self._redraws = sys.stderr.isatty()
+        seconds = REDRAW_SECONDS if self._redraws else LOG_SECONDS
+        super().__init__(
+            desc=printable(label),
+            total=total,
+            leave=False,
+            file=sys.stderr,
+            mininterval=seconds,
+            delay=seconds,
+            miniters=0,  # a note alone may be drawn too
+            dynamic_ncols=self._redraws,
+            bar_format=None if self._redraws or total is None else LOG_LINE,
+        )
 
     def advance(self, count: int = 1, note: str = "") -> None:
         """Count on, and redraw if it is time; `note` is shown behind the rest (a loss, a file name)."""
-        self.done += count
-        now = self._clock()
-        if now - self._drawn_at >= self._interval:
-            self._drawn_at = now
-            self._draw(self.line(note))
+        self.set_postfix_str(printable(note), refresh=False)
+        self.update(count)
 
-    def line(self, note: str = "") -> str:
-        """The line as it stands: `reading 30/120, 15.0/s, 6 s left`."""
-        seconds = self._clock() - self._start
-        rate = self.done / seconds if seconds > 0 else 0.0
-        parts = [f"{self.label} {self.done}" + (f"/{self.total}" if self.total is not None else "")]
-        if rate > 0:
-            parts.append(f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each")
-            if self.total is not None:
-                parts.append(f"{_duration((self.total - self.done) / rate)} left")
-        return printable(", ".join([*parts, note] if note else parts))
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._drawn_width:
-            self._draw("")
-            self._stream.write("\r")
-            self._stream.flush()
-
-    def _draw(self, line: str) -> None:
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        """Redraw the line of a terminal, or add one to a log, where there is nothing to wipe (`msg=""`)."""
         if self._redraws:
-            line = line[: shutil.get_terminal_size().columns - 1]  # a line that wraps cannot be redrawn
-            self._stream.write("\r" + line.ljust(self._drawn_width))  # spaces wipe a longer line before it
-            self._drawn_width = len(line)
-        else:
-            self._stream.write(f"{line}\n")
-        self._stream.flush()
+            return bool(super().display(msg, pos))
+        if msg is None:
+            self.fp.write(f"{self}\n")
+        return False
 
 
-def _duration(seconds: float) -> str:
-    """`42 s`, `3 min 5 s`, `2 h 10 min`."""
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+def run_with_progress(run: Run[AdaptResult], *, output: Path | None = None) -> AdaptResult:
+    """The run's result, its recipe written to `output` before anything else is done with it.
+
+    The first Ctrl-C ends the run where it stands and keeps the best so far; a second one ends the command.
+    """
+    with ProgressBar(100, "adapting (% of the work)") as progress, _ctrl_c_cancels(run):
+        for step in run:
+            loss = f", loss {step.loss:.3f}" if step.phase == "learn" else ""
+            done = int(100 * (step.share or 0.0))
+            progress.advance(done - progress.n, f"{step.phase} {step.index + 1} of {step.of}{loss}")
+        result = run.result()
+        if output is not None:
+            result.save(output)
+        return result
+
+
+@contextmanager
+def _ctrl_c_cancels(run: Run[AdaptResult]) -> Iterator[None]:
+    """Ctrl-C cancels the run: an exception in the midst of a step would lose what it has learned."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def cancel(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        run.cancel()
+        say("stopping; what was learned so far is kept. Ctrl-C again to leave at once.")
+
+    signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

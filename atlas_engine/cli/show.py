@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atlas_engine.cli.arguments import add_bank
-from atlas_engine.cli.command import Command
-from atlas_engine.cli.figure import add_figure_flag, write_figure
-from atlas_engine.cli.output import add_json_flag, emit, emit_json
+import click
+
+from atlas_engine.cli.options import bank_option, command, figure_option, json_flag
+from atlas_engine.cli.output import emit, emit_json, write_figure
 from atlas_engine.config import assets_folder
 from atlas_engine.errors import BankError
 from atlas_engine.views.tables import table
@@ -19,40 +18,41 @@ if TYPE_CHECKING:
     from atlas_engine.compose.contributions import Contributions
     from atlas_engine.recipe import Recipe
 
-__all__ = ["SHOW"]
+__all__ = ["show"]
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """A recipe's file, its bank, a figure, and `--json`."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file")
-    add_bank(parser, "its bank, to see contributions (default: the model's own)")
-    add_figure_flag(
-        parser, about="also draw λ by layer, and contributions beside it in OUT-contributions.svg"
-    )
-    add_json_flag(parser)
+@command(
+    "atlas show otters.atlas.safetensors --figure otters.svg",
+    "atlas show otters.atlas.safetensors --bank bank.safetensors --json",
+)
+@click.argument("recipe_file", metavar="RECIPE", help="a recipe file")
+@bank_option("its bank, to see contributions (default: the model's own)")
+@figure_option("also draw λ by layer, and contributions beside it in OUT-contributions.svg")
+@json_flag
+def show(*, recipe_file: str, bank: Path | None, figure: Path | None, as_json: bool) -> None:
+    """Print a recipe.
 
-
-def run(args: argparse.Namespace) -> int:
-    """Print where the recipe comes from, and each task's coefficients and contribution in short."""
+    Neither the model nor the bank is needed to look at a recipe. A contribution is the length of λτ, how far
+    a vector moves the model: it is shown where the recipe's bank is at hand.
+    """
     from atlas_engine.recipe import Recipe
 
-    recipe = Recipe.load(args.recipe)
-    moved = _contributions(recipe, args.bank)
-    if args.figure:
-        _draw(args.figure, recipe, moved)
-    rows = _rows(recipe, moved)
-    if args.json:
+    recipe = Recipe.load(recipe_file)
+    moved = _contributions(recipe, bank)
+    if figure:
+        _draw(figure, recipe, moved)
+    facts, rows = _facts(recipe), _rows(recipe, moved)
+    if as_json:
         more = {} if moved is None else {"contributions": moved.as_dict()}
-        emit_json({**_facts(recipe), "tasks": rows, **more})
-        return 0
-    emit(table([(name, _short(value)) for name, value in _facts(recipe).items()], ("recipe", args.recipe)))
-    emit("")
-    emit(table([tuple(row.values()) for row in rows], tuple(rows[0])))
-    return 0
+        emit_json({**facts, "tasks": rows, **more})
+    else:
+        emit(table([(name, _short(value)) for name, value in facts.items()], ("recipe", recipe_file)))
+        emit("")
+        emit(table([tuple(row.values()) for row in rows], tuple(rows[0])))
 
 
 def _contributions(recipe: Recipe, path: Path | None) -> Contributions | None:
-    """From the bank given, which must be the recipe's; else from the model's own, where that is the one."""
+    """How far each vector moves the model, by the bank given or the model's own; None without a bank."""
     from atlas_engine.bank import load_bank
     from atlas_engine.compose.contributions import contributions
 
@@ -102,14 +102,14 @@ def _facts(recipe: Recipe) -> dict[str, object]:
 
 def _rows(recipe: Recipe, moved: Contributions | None) -> list[dict[str, Any]]:
     """Per task: the mean of λ and of |λ|, the largest λ with its block, and what it moves; heaviest first."""
-    of = recipe.coefficients
-    K = of.layout.partitions
+    coefficients = recipe.coefficients
+    K = coefficients.layout.partitions
     shares = {} if moved is None else {one.task: one for one in moved.top()}
     rows = []
-    for task, lam in zip(of.tasks, of.table.double().flatten(1), strict=True):  # (M·K)
+    for task, lam in zip(coefficients.tasks, coefficients.table.double().flatten(1), strict=True):  # (M·K)
         top = int(lam.abs().argmax())
         row = {"task": task, "mean": lam.mean().item(), "mean_size": lam.abs().mean().item()}
-        row |= {"largest": lam[top].item(), "at_block": of.blocks[top // K].name}
+        row |= {"largest": lam[top].item(), "at_block": coefficients.blocks[top // K].name}
         if task in shares:
             row |= {"contribution": shares[task].length, "share": shares[task].share}
         rows.append(row)
@@ -120,15 +120,3 @@ def _short(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}={item}" for name, item in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-SHOW = Command(
-    arguments,
-    run,
-    (
-        "atlas show otters.atlas.safetensors --figure otters.svg",
-        "atlas show otters.atlas.safetensors --bank bank.safetensors --json",
-    ),
-    about="Neither the model nor the bank is needed to look at a recipe. A contribution is the length of\n"
-    "λτ, how far a vector moves the model: it is shown where the recipe's bank is at hand.",
-)

@@ -2,128 +2,155 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.cli.arguments import (
-    add_bank,
-    add_folders,
-    add_markdown_file,
-    add_model,
-    add_track_pattern,
+import click
+
+from atlas_engine.cli.options import (
+    PATH,
+    all_of,
+    bank_option,
+    command,
+    folders_argument,
+    model_option,
+    settings,
+    track_pattern_option,
 )
-from atlas_engine.cli.command import Command, MisuseError
-from atlas_engine.cli.figure import add_figure_flag
-from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.output import add_json_file, say
-from studies.cli.eval_options import KEPT, bank_words, followed, ledger_beside, named_folders, tell
+from atlas_engine.cli.output import say
+from studies.addition import AdditionSettings
+from studies.cli.eval_options import (
+    RESUMES,
+    ReportFiles,
+    describe_model,
+    measure_with_progress,
+    print_report,
+    read_folders,
+    report_options,
+)
+from studies.negation import NegationSettings
 
 if TYPE_CHECKING:
+    from atlas_engine.data.folders import ClassFolder
     from atlas_engine.engine import Atlas
     from studies.negation import Target
     from studies.unseen import PoolSettings
 
-__all__ = ["ADD", "NEGATE"]
+__all__ = ["add", "negate"]
+
+shared_options = all_of(
+    model_option, bank_option(), track_pattern_option, report_options("also draw the differences")
+)
 
 
-def _shared_arguments(parser: argparse.ArgumentParser, what: str) -> None:
-    add_folders(parser, what)
-    add_model(parser)
-    add_bank(parser)
-    add_track_pattern(parser)
-    add_markdown_file(parser)
-    add_figure_flag(parser, about="also draw the differences")
-    add_json_file(parser)
+@command(
+    "atlas eval negate photos/clothing photos/dogs --control photos/objects --json negation.json",
+    "atlas eval negate photos/clothing --control photos/objects --methods scalar,atlas --seeds 1",
+    note=RESUMES,
+)
+@folders_argument("a set to forget, whose own vector is in the bank")
+@shared_options
+@click.option(
+    "--control", type=PATH, required=True, metavar="DIR", help="a set to keep, one sub-folder a class"
+)
+@settings(NegationSettings)
+def negate(
+    *,
+    folders: tuple[Path, ...],
+    control: Path,
+    model: str,
+    bank: Path | None,
+    track_pattern: str | None,
+    config: NegationSettings,
+    files: ReportFiles,
+) -> None:
+    """Compare ways to forget.
 
-
-def negate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Targets, a control, a model and its bank, settings, and what to write."""
-    from studies.negation import NegationSettings
-
-    _shared_arguments(parser, "a set to forget, whose own vector is in the bank")
-    parser.add_argument(
-        "--control", type=Path, required=True, metavar="DIR", help="a set to keep, one sub-folder a class"
-    )
-    add_settings(parser, NegationSettings)
-
-
-def negate(args: argparse.Namespace) -> int:
-    """Measure every way to forget on every target and seed; print means, targets and controls."""
+    Each target is forgotten with the control beside it: by one searched coefficient for its own vector, by
+    learned ones per block, and by learned ones for the whole bank.
+    """
     from atlas_engine.data.folders import read_folder
     from atlas_engine.engine import open as open_atlas
     from studies.arithmetic_report import negation_grid, negation_sheets
-    from studies.negation import NegationSettings, run_negation
+    from studies.negation import run_negation
 
-    settings = settings_from(args, NegationSettings)
-    control = read_folder(args.control)
-    ledger = ledger_beside(args.json)
-    with open_atlas(args.model, bank=args.bank) as engine:
-        targets = _targets(engine, args)
-        rows = followed(
+    kept = read_folder(control)
+    ledger = files.ledger()
+    with open_atlas(model, bank=bank) as engine:
+        targets = _find_vectors(engine, read_folders(folders, track_pattern=track_pattern))
+        rows = measure_with_progress(
             lambda on_start: run_negation(
-                engine, targets, control, settings=settings, ledger=ledger, on_start=on_start
+                engine, targets, kept, settings=config, ledger=ledger, on_start=on_start
             ),
-            settings.seeds * len(targets) * len(settings.methods),
+            config.seeds * len(targets) * len(config.methods),
         )
-        config = settings.config()
+        learning = config.config()
         about = (
-            f"{_about(engine, settings)} The control has at most {settings.control_classes} classes and "
-            f"{settings.control_test} images to measure on; {config.keep:.0%} of its zero-shot accuracy is "
-            f"to stay. What learns takes {config.steps} steps of {config.batch} over the last "
-            f"{config.share:.0%} of the weights."
+            f"{_about(engine, config)} The control has at most {config.control_classes} classes and "
+            f"{config.control_test} images to measure on; {learning.keep:.0%} of its zero-shot accuracy is "
+            f"to stay. What learns takes {learning.steps} steps of {learning.batch} over the last "
+            f"{learning.share:.0%} of the weights."
         )
     data = [row.as_dict() for row in rows]
-    return tell(args, data, negation_sheets(rows), about, grid=negation_grid(rows))
+    print_report(files, data, negation_sheets(rows), about, grid=negation_grid(rows))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Tasks, a model and its bank, settings, and what to write."""
-    from studies.addition import AdditionSettings
+@command(
+    "atlas eval add photos/mnist photos/gtsrb photos/intel --json addition.json",
+    "atlas eval add photos/mnist photos/gtsrb --methods scalar,atlas --seeds 1 --markdown add.md",
+    note=RESUMES,
+)
+@folders_argument("a task, whose own vector is in the bank; at least two")
+@shared_options
+@settings(AdditionSettings)
+def add(
+    *,
+    folders: tuple[Path, ...],
+    model: str,
+    bank: Path | None,
+    track_pattern: str | None,
+    config: AdditionSettings,
+    files: ReportFiles,
+) -> None:
+    """Compare ways to add tasks.
 
-    _shared_arguments(parser, "a task, whose own vector is in the bank; at least two")
-    add_settings(parser, AdditionSettings)
-
-
-def add(args: argparse.Namespace) -> int:
-    """Make one model for all folders in every way, seed by seed; print means and each task."""
+    One model for all folders, made of their own vectors. An accuracy is normalised by that of the task's own
+    fine-tuned model, on the same images.
+    """
     from atlas_engine.engine import open as open_atlas
-    from studies.addition import AdditionSettings, run_addition
+    from studies.addition import run_addition
     from studies.arithmetic_report import addition_grid, addition_sheets
 
-    settings = settings_from(args, AdditionSettings)
-    if len(args.folders) < 2:
-        raise MisuseError("adding needs at least 2 tasks. Give two folders or more.")
-    ledger = ledger_beside(args.json)
-    with open_atlas(args.model, bank=args.bank) as engine:
-        targets = _targets(engine, args)
-        by_way = followed(
-            lambda on_start: run_addition(
-                engine, targets, settings=settings, ledger=ledger, on_start=on_start
-            ),
-            settings.seeds * len(settings.methods),
+    if len(folders) < 2:
+        raise click.UsageError("adding needs at least 2 tasks. Give two folders or more.")
+    ledger = files.ledger()
+    with open_atlas(model, bank=bank) as engine:
+        tasks = _find_vectors(engine, read_folders(folders, track_pattern=track_pattern))
+        by_method = measure_with_progress(
+            lambda on_start: run_addition(engine, tasks, settings=config, ledger=ledger, on_start=on_start),
+            config.seeds * len(config.methods),
         )
-        rows = [row for way in by_way for row in way]
-        config = settings.config()
+        rows = [row for several in by_method for row in several]
+        learning = config.config()
         about = (
-            f"{_about(engine, settings)} What learns takes {config.steps} steps of {config.batch} over the "
-            f"last {config.share:.0%} of the weights."
+            f"{_about(engine, config)} What learns takes {learning.steps} steps of {learning.batch} over the "
+            f"last {learning.share:.0%} of the weights."
         )
     data = [row.as_dict() for row in rows]
-    return tell(args, data, addition_sheets(rows), about, grid=addition_grid(rows))
+    print_report(files, data, addition_sheets(rows), about, grid=addition_grid(rows))
 
 
-def _targets(engine: Atlas, args: argparse.Namespace) -> dict[str, Target]:
-    """The folders with their own vectors, and what those have not learned from."""
+def _find_vectors(engine: Atlas, folders: dict[str, ClassFolder]) -> dict[str, Target]:
+    """The folders with their own vectors, and the images which those have not learned from."""
     from atlas_engine.adapt.arithmetic.tasks import vector_of
     from studies.negation import Target
     from studies.unseen import dealt_again
 
     targets = {}
-    for name, folder in named_folders(args, track_pattern=args.track_pattern).items():
+    for name, folder in folders.items():
         vector = vector_of(engine.bank, folder.name)
         if vector is None:
-            raise MisuseError(
+            raise click.UsageError(
                 f"the bank has no vector for {folder.name}. It has: {', '.join(engine.bank.tasks)}."
             )
         info = engine.bank.infos[engine.bank.tasks.index(vector)]
@@ -134,32 +161,10 @@ def _targets(engine: Atlas, args: argparse.Namespace) -> dict[str, Target]:
     return targets
 
 
-def _about(engine: Atlas, settings: PoolSettings) -> str:
+def _about(engine: Atlas, config: PoolSettings) -> str:
     return (
-        f"{bank_words(engine, engine.bank)}; {settings.seeds} seed(s), at most {settings.max_classes} "
-        f"classes a task, {settings.learn} images of each to learn and choose from, and {settings.max_test} "
+        f"{describe_model(engine, engine.bank)}; {config.seeds} seed(s), at most {config.max_classes} "
+        f"classes a task, {config.learn} images of each to learn and choose from, and {config.max_test} "
         "of the task to measure on; its vector has learned from none of them. ± is the standard deviation "
         "over seeds."
     )
-
-
-NEGATE = Command(
-    negate_arguments,
-    negate,
-    examples=(
-        "atlas eval negate photos/clothing photos/dogs --control photos/objects --json negation.json",
-        "atlas eval negate photos/clothing --control photos/objects --methods scalar,atlas --seeds 1",
-    ),
-    about="Each target is forgotten with the control beside it: by one searched coefficient for its own\n"
-    "vector, by learned ones per block, and by learned ones for the whole bank.\n" + KEPT,
-)
-ADD = Command(
-    add_arguments,
-    add,
-    examples=(
-        "atlas eval add photos/mnist photos/gtsrb photos/intel --json addition.json",
-        "atlas eval add photos/mnist photos/gtsrb --methods scalar,atlas --seeds 1 --markdown add.md",
-    ),
-    about="One model for all folders, made of their own vectors. An accuracy is normalised by that of the\n"
-    "task's own fine-tuned model, on the same images.\n" + KEPT,
-)

@@ -2,155 +2,199 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atlas_engine.cli.arguments import (
-    add_bank,
-    add_folders,
-    add_markdown_file,
-    add_model,
-    add_track_pattern,
+import click
+
+from atlas_engine.cli.options import (
+    all_of,
+    bank_option,
+    command,
+    folders_argument,
+    model_option,
     positive,
+    settings,
+    track_pattern_option,
     word_list,
 )
-from atlas_engine.cli.command import Command
-from atlas_engine.cli.figure import add_figure_flag, write_figure
-from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.output import add_json_file
-from studies.cli.eval_options import KEPT, bank_words, followed, ledger_beside, tell
+from atlas_engine.cli.output import write_figure
+from studies.bits import STORAGES
+from studies.cli.eval_options import (
+    RESUMES,
+    ReportFiles,
+    describe_model,
+    measure_with_progress,
+    print_report,
+    report_options,
+)
+from studies.problems import StudySettings
+from studies.selection import BUDGETS
 
 if TYPE_CHECKING:
     from atlas_engine.data.folders import ClassFolder
     from atlas_engine.engine import Atlas
     from studies.ledger import Ledger
-    from studies.problems import Problem, StudySettings
+    from studies.problems import Problem
     from studies.report import ResultTable
     from studies.trials import Arm, Trial
 
-__all__ = ["BITS", "DONORS", "SELECTION"]
+__all__ = ["bits", "donors", "selection"]
+
+shared_options = all_of(
+    folders_argument(), bank_option(), model_option, track_pattern_option, settings(StudySettings)
+)
 
 
-def donor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Targets, a bank, settings, and a figure."""
-    _arguments(parser)
-    add_figure_flag(parser, about="also draw the gains, and beside it cosines and norms")
+@command(
+    "atlas eval donors photos/pets photos/plants --bank bank.safetensors --json donors.json",
+    "atlas eval donors photos/pets --bank bank.safetensors --figure donors.svg --markdown donors.md",
+    note=RESUMES,
+)
+@shared_options
+@report_options("also draw the gains, and beside it cosines and norms")
+def donors(
+    *,
+    folders: tuple[Path, ...],
+    bank: Path | None,
+    model: str,
+    track_pattern: str | None,
+    config: StudySettings,
+    files: ReportFiles,
+) -> None:
+    """What each vector of a bank is good for.
 
-
-def run_donors(args: argparse.Namespace) -> int:
-    """Measure each vector alone on every target, and all together; print gains, cosines and norms."""
+    Each vector alone, with coefficients learned from a few shots, and then all together.
+    """
+    from atlas_engine.engine import open as open_atlas
     from studies.donors import anatomy, donor_arms
     from studies.report import ResultTable, cosine_grid, gain_grid, norm_grid, target_sheet
 
-    with _opened(args) as study:
-        trials = study.trials(donor_arms(study.engine.bank))
-        parts = anatomy(study.engine.bank)
+    read, ledger = _read_folders(folders, track_pattern), files.ledger()
+    with open_atlas(model, bank=bank) as engine:
+        study = _Study(engine, read, config, ledger, files)
+        trials = study.trials(donor_arms(engine.bank))
+        parts = anatomy(engine.bank)
         grids = [gain_grid(trials), cosine_grid(parts), norm_grid(parts)]
-        if args.figure:
+        if files.figure:
             for grid, ending in zip(grids, ("", "-cosines", "-norms"), strict=True):
-                write_figure(args.figure.with_name(f"{args.figure.stem}{ending}.svg"), grid)
-        sheets = [target_sheet(trials), *map(ResultTable.of, grids)]
-        return study.tell(args, sheets, trials, {"anatomy": parts.as_dict()})
+                write_figure(files.figure.with_name(f"{files.figure.stem}{ending}.svg"), grid)
+        tables = [target_sheet(trials), *map(ResultTable.of, grids)]
+        study.print_report(tables, trials, {"anatomy": parts.as_dict()})
 
 
-def bit_arguments(parser: argparse.ArgumentParser) -> None:
-    """Targets, a bank, settings, and the formats."""
-    from studies.bits import STORAGES
+@command(
+    "atlas eval bits photos/pets photos/plants --bank bank.safetensors --json bits.json",
+    "atlas eval bits photos/pets --bank bank.safetensors --storages float16,int8 --markdown bits.md",
+    note=RESUMES,
+)
+@shared_options
+@click.option(
+    "--storages",
+    type=word_list,
+    default=",".join(STORAGES),
+    metavar="S,S",
+    help=f"formats to compare (default {','.join(STORAGES)})",
+)
+@report_options(None)
+def bits(
+    *,
+    folders: tuple[Path, ...],
+    bank: Path | None,
+    model: str,
+    track_pattern: str | None,
+    config: StudySettings,
+    storages: tuple[str, ...],
+    files: ReportFiles,
+) -> None:
+    """What a bank loses in fewer bits.
 
-    _arguments(parser)
-    parser.add_argument(
-        "--storages",
-        type=word_list,
-        default=STORAGES,
-        metavar="S,S",
-        help=f"formats to compare (default {','.join(STORAGES)})",
-    )
-
-
-def run_bits(args: argparse.Namespace) -> int:
-    """Measure the bank in each format on every target, and time the formats; print a row for each."""
+    The bank must be stored as float32; the other formats are made from it.
+    """
+    from atlas_engine.engine import open as open_atlas
     from studies.bits import bit_arms, costs, in_storages
     from studies.report import bit_sheet, cost_sheet
 
-    with _opened(args) as study:
-        stored = in_storages(study.engine.bank, args.storages)
+    read, ledger = _read_folders(folders, track_pattern), files.ledger()
+    with open_atlas(model, bank=bank) as engine:
+        study = _Study(engine, read, config, ledger, files)
+        stored = in_storages(engine.bank, storages)
         trials = study.trials(bit_arms(stored))
-        found = costs(study.engine, stored, study.problem(), ledger=study.ledger)
-        sheets = [cost_sheet(found), bit_sheet(trials)]
-        return study.tell(args, sheets, trials, {"costs": [one.as_dict() for one in found]})
+        measured = costs(engine, stored, study.first_problem(), ledger=ledger)
+        tables = [cost_sheet(measured), bit_sheet(trials)]
+        study.print_report(tables, trials, {"costs": [one.as_dict() for one in measured]})
 
 
-def selection_arguments(parser: argparse.ArgumentParser) -> None:
-    """Targets, a bank, settings, and the budgets."""
-    from studies.selection import BUDGETS
-
-    _arguments(parser)
-    parser.add_argument(
-        "--budgets",
-        type=_numbers,
-        default=BUDGETS,
-        metavar="N,N",
-        help=f"how many vectors may be used, besides all (default {','.join(map(str, BUDGETS))})",
-    )
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(positive, word_list(text)))
 
 
-def run_selection(args: argparse.Namespace) -> int:
-    """Measure every strategy at every budget on every target; print the means over targets, then each."""
+@command(
+    "atlas eval selection photos/pets photos/plants --bank bank.safetensors --json selection.json",
+    "atlas eval selection photos/pets --bank bank.safetensors --budgets 1,3 --shots 8",
+    note=RESUMES,
+)
+@shared_options
+@click.option(
+    "--budgets",
+    type=_numbers,
+    default=",".join(map(str, BUDGETS)),
+    metavar="N,N",
+    help=f"how many vectors may be used, besides all (default {','.join(map(str, BUDGETS))})",
+)
+@report_options(None)
+def selection(
+    *,
+    folders: tuple[Path, ...],
+    bank: Path | None,
+    model: str,
+    track_pattern: str | None,
+    config: StudySettings,
+    budgets: tuple[int, ...],
+    files: ReportFiles,
+) -> None:
+    """Which vectors to use, if only some.
+
+    Strategies: at random, by features, by gradient, by gradient per block.
+    """
+    from atlas_engine.engine import open as open_atlas
     from studies.report import selection_sheets
     from studies.selection import selection_arms
 
-    with _opened(args) as study:
-        arms = selection_arms(study.engine, study.engine.bank, budgets=args.budgets)
+    read, ledger = _read_folders(folders, track_pattern), files.ledger()
+    with open_atlas(model, bank=bank) as engine:
+        study = _Study(engine, read, config, ledger, files)
+        arms = selection_arms(engine, engine.bank, budgets=budgets)
         trials = study.trials(arms)
-        return study.tell(args, selection_sheets(trials), trials, {})
+        study.print_report(selection_sheets(trials), trials, {})
 
 
 # ---- what the three share
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    from studies.problems import StudySettings
-
-    add_folders(parser)
-    add_bank(parser)
-    add_model(parser)
-    add_track_pattern(parser)
-    add_markdown_file(parser)
-    add_settings(parser, StudySettings)
-    add_json_file(parser)
-
-
-@contextmanager
-def _opened(args: argparse.Namespace) -> Iterator[_Study]:
-    """The engine with its bank, and the trials done before."""
+def _read_folders(paths: Sequence[Path], track_pattern: str | None) -> list[ClassFolder]:
     from atlas_engine.data.folders import read_folder
-    from atlas_engine.engine import open as open_atlas
-    from studies.problems import StudySettings
 
-    settings = settings_from(args, StudySettings)
-    folders = [read_folder(path, track_pattern=args.track_pattern) for path in args.folders]
-    ledger = ledger_beside(args.json)
-    with open_atlas(args.model, bank=args.bank) as engine:
-        yield _Study(engine, folders, settings, ledger)
+    return [read_folder(path, track_pattern=track_pattern) for path in paths]
 
 
 @dataclass(frozen=True, eq=False)
 class _Study:
-    """A command at work: its engine, targets, settings, and the trials that are done already."""
+    """A command at work: its engine, targets, settings, the trials that are done already, and its files."""
 
     engine: Atlas
     folders: Sequence[ClassFolder]
     settings: StudySettings
     ledger: Ledger
+    files: ReportFiles
 
     def trials(self, arms: Sequence[Arm]) -> list[Trial]:
         """Every arm on every target and seed."""
         from studies.trials import run_trials
 
-        return followed(
+        return measure_with_progress(
             lambda on_start: run_trials(
                 self.engine,
                 arms,
@@ -162,23 +206,19 @@ class _Study:
             len(arms) * len(self.folders) * self.settings.seeds,
         )
 
-    def problem(self) -> Problem:
+    def first_problem(self) -> Problem:
         """The first target's first problem."""
         from studies.problems import draw_problem
 
-        shape = self.engine.backbone.preprocessing
-        return draw_problem(self.folders[0], shape, settings=self.settings, seed=0)
+        preprocessing = self.engine.backbone.preprocessing
+        return draw_problem(self.folders[0], preprocessing, settings=self.settings, seed=0)
 
-    def tell(
-        self,
-        args: argparse.Namespace,
-        sheets: Sequence[ResultTable],
-        trials: Sequence[Trial],
-        more: dict[str, Any],
-    ) -> int:
+    def print_report(
+        self, tables: Sequence[ResultTable], trials: Sequence[Trial], more: dict[str, Any]
+    ) -> None:
         """Write what was asked for, and print the tables."""
         data = {**self.facts(), "trials": [one.as_dict() for one in trials], **more}
-        return tell(args, data, sheets, self.about())
+        print_report(self.files, data, tables, self.about())
 
     def facts(self) -> dict[str, Any]:
         """What the numbers depend on."""
@@ -197,40 +237,8 @@ class _Study:
         """The same in words, to stand below a table."""
         chosen = self.settings
         return (
-            f"{bank_words(self.engine, self.engine.bank)}; {chosen.shots} shots, {chosen.seeds} seed(s), at "
-            f"most {chosen.max_classes} classes and {chosen.max_test} test images a target, {chosen.steps} "
-            f"steps of {chosen.batch} at lr {chosen.lr:g}. ± is the standard deviation over seeds."
+            f"{describe_model(self.engine, self.engine.bank)}; {chosen.shots} shots, {chosen.seeds} seed(s), "
+            f"at most {chosen.max_classes} classes and {chosen.max_test} test images a target, "
+            f"{chosen.steps} steps of {chosen.batch} at lr {chosen.lr:g}. ± is the standard deviation over "
+            "seeds."
         )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(positive, word_list(text)))
-
-
-DONORS = Command(
-    donor_arguments,
-    run_donors,
-    examples=(
-        "atlas eval donors photos/pets photos/plants --bank bank.safetensors --json donors.json",
-        "atlas eval donors photos/pets --bank bank.safetensors --figure donors.svg --markdown donors.md",
-    ),
-    about=f"Each vector alone, with coefficients learned from a few shots, and then all together.\n{KEPT}",
-)
-BITS = Command(
-    bit_arguments,
-    run_bits,
-    examples=(
-        "atlas eval bits photos/pets photos/plants --bank bank.safetensors --json bits.json",
-        "atlas eval bits photos/pets --bank bank.safetensors --storages float16,int8 --markdown bits.md",
-    ),
-    about=f"The bank must be stored as float32; the other formats are made from it.\n{KEPT}",
-)
-SELECTION = Command(
-    selection_arguments,
-    run_selection,
-    examples=(
-        "atlas eval selection photos/pets photos/plants --bank bank.safetensors --json selection.json",
-        "atlas eval selection photos/pets --bank bank.safetensors --budgets 1,3 --shots 8",
-    ),
-    about=f"Strategies: at random, by features, by gradient, by gradient per block.\n{KEPT}",
-)

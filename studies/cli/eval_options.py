@@ -1,20 +1,30 @@
-"""What the commands of `atlas eval` share: flags, folders, donors, rows that outlive a stop, and the telling.
-
-Knows nothing of any one comparison.
-"""
+"""What the commands of `atlas eval` share: options, folders, the bank, rows kept when stopped, the report."""
 
 from __future__ import annotations
 
-import argparse
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from atlas_engine.cli.arguments import add_bank, add_folders, add_markdown_file, add_model, word_list
-from atlas_engine.cli.command import MisuseError
-from atlas_engine.cli.figure import add_figure_flag, write_figure
-from atlas_engine.cli.output import add_json_file, emit, say, write_json, write_text
-from atlas_engine.cli.progress import Progress
+import click
+
+from atlas_engine.cli.options import (
+    CommandFunction,
+    Decorator,
+    all_of,
+    bank_option,
+    distinct_names,
+    figure_option,
+    folders_argument,
+    json_file_option,
+    markdown_option,
+    model_option,
+    word_list,
+)
+from atlas_engine.cli.output import emit, say, write_figure, write_json, write_text
+from atlas_engine.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from atlas_engine.bank import TaskVectorBank
@@ -25,58 +35,78 @@ if TYPE_CHECKING:
     from studies.report import ResultTable
 
 __all__ = [
-    "KEPT",
-    "add_comparison",
-    "bank_words",
-    "donors_of",
-    "followed",
-    "ledger_beside",
-    "named_folders",
-    "tell",
+    "RESUMES",
+    "ReportFiles",
+    "bank_for",
+    "comparison_options",
+    "describe_model",
+    "measure_with_progress",
+    "print_report",
+    "read_folders",
+    "report_options",
 ]
 
-KEPT = (
-    "With --json OUT, what is measured is kept in OUT.rows: given again, a command that was stopped goes\n"
-    "on where it was, and one that asks for more measures only what is new."
+RESUMES = (
+    "With --json OUT, what is measured is kept in OUT.rows: given again, a command that was stopped goes on "
+    "where it was, and one that asks for more measures only what is new."
 )
-
-ROWS_ENDING = ".rows"
 
 Row = TypeVar("Row")
 
 
-def add_comparison(parser: argparse.ArgumentParser) -> None:
-    """Folders, a model and its bank, and what to write."""
-    add_folders(parser)
-    add_model(parser)
-    add_bank(parser)
-    parser.add_argument(
+@dataclass(frozen=True)
+class ReportFiles:
+    """Where a report goes besides stdout; None where it does not."""
+
+    json: Path | None
+    markdown: Path | None
+    figure: Path | None
+
+    def ledger(self) -> Ledger:
+        """What was measured already, from OUT.rows beside OUT; in memory alone where no JSON is written."""
+        from studies.ledger import Ledger
+
+        return Ledger(self.json.with_name(f"{self.json.name}.rows") if self.json else None)
+
+
+def report_options(figure_help: str | None) -> Decorator:
+    """`--json`, `--markdown` and, with a line of help for it, `--figure`; the command gets `files`."""
+
+    def decorate(function: CommandFunction) -> CommandFunction:
+        @functools.wraps(function)
+        def with_files(
+            *, json_file: Path | None, markdown: Path | None, figure: Path | None = None, **values: object
+        ) -> None:
+            function(files=ReportFiles(json_file, markdown, figure), **values)
+
+        drawn = [] if figure_help is None else [figure_option(figure_help)]
+        return all_of(markdown_option, *drawn, json_file_option)(with_files)
+
+    return decorate
+
+
+comparison_options = all_of(
+    folders_argument(),
+    model_option,
+    bank_option(),
+    click.option(
         "--without",
         type=word_list,
-        default=(),
         metavar="NAME,NAME",
         help="vectors of the bank not to use, as those made from a DIR",
-    )
-    add_markdown_file(parser)
-    add_figure_flag(parser, about="also draw the differences to zero-shot")
-    add_json_file(parser)
+    ),
+    report_options("also draw the differences to zero-shot"),
+)
+"""Folders, a model and its bank, and what to write."""
 
 
-def named_folders(args: argparse.Namespace, *, track_pattern: str | None = None) -> dict[str, ClassFolder]:
+def read_folders(paths: Sequence[Path], *, track_pattern: str | None = None) -> dict[str, ClassFolder]:
     """The folders by names that tell them apart."""
     from atlas_engine.data.folders import read_folder
-    from studies.few_shot import dataset_names
 
-    names = dataset_names(args.folders)
-    read = [read_folder(path, track_pattern=track_pattern) for path in args.folders]
+    names = distinct_names(paths)
+    read = [read_folder(path, track_pattern=track_pattern) for path in paths]
     return dict(zip(names, read, strict=True))
-
-
-def ledger_beside(output: Path | None) -> Ledger:
-    """What was measured already, from OUT.rows beside OUT; in memory alone where nothing is written."""
-    from studies.ledger import Ledger
-
-    return Ledger(output.with_name(output.name + ROWS_ENDING) if output else None)
 
 
 class Mixes(Protocol):
@@ -88,75 +118,73 @@ class Mixes(Protocol):
         ...
 
 
-def donors_of(
+def bank_for(
     engine: Atlas,
     folders: Mapping[str, ClassFolder],
     *,
-    without: Sequence[str],
+    without: Sequence[str] | None,
     chosen: Sequence[str],
     methods: Mapping[str, Mixes],
 ) -> TaskVectorBank | None:
-    """The vectors to mix, if a chosen method is to mix any; one that was made from a folder is told."""
+    """The engine's bank less the vectors of `without`, or None if no chosen method mixes vectors.
+
+    A vector that was made from a folder has seen its test images: that is said, for the numbers cannot.
+    """
+    from studies.training_bench import own_vectors
+
     mixing = [name for name in chosen if methods[name].mixes]
     if not mixing:
         return None
     if engine.bank_path is None:
         others = ",".join(name for name, method in methods.items() if not method.mixes)
-        raise MisuseError(
+        raise click.UsageError(
             f"{engine.backbone.name} has no bank of task vectors, and {', '.join(mixing)} need them. "
-            f"Give --bank FILE, or only others: --methods {others}"
+            f"Give --bank FILE, or leave those out: --methods {others}."
         )
     bank = engine.bank.without(without) if without else engine.bank
-    _warn_of_donors(bank, folders)
-    return bank
-
-
-def _warn_of_donors(bank: TaskVectorBank, folders: Mapping[str, ClassFolder]) -> None:
-    """A vector that was made from a folder has seen its test pictures: say so, for the numbers cannot."""
-    from studies.training_bench import own_vectors
-
     for name, folder in folders.items():
         for task in own_vectors(bank, folder):
             say(f"vector '{task}' was made from {name}, which flatters. --without {task} leaves it out.")
+    return bank
 
 
-def followed(work: Callable[[Callable[[str], None]], Iterable[tuple[Row, bool]]], total: int) -> list[Row]:
-    """The rows of a piece of work that tells what begins, and whether each row was measured now.
+def measure_with_progress(
+    work: Callable[[Callable[[str], None]], Iterable[tuple[Row, bool]]], total: int
+) -> list[Row]:
+    """The rows of some work that says what begins, and of each row whether it was measured just now.
 
-    One that was known took no time, so it does not count for the time left.
+    A row that was known took no time, so it does not count for the time left.
     """
     rows = []
-    with Progress(total, "measuring") as progress:
+    with ProgressBar(total, "measuring") as progress:
         for row, fresh in work(lambda note: progress.advance(0, note=note)):
             rows.append(row)
             if fresh:
                 progress.advance()
             else:
-                total -= 1
-                progress.total = total
+                progress.total -= 1
     return rows
 
 
-def tell(
-    args: argparse.Namespace,
+def print_report(
+    files: ReportFiles,
     data: object,
-    sheets: Sequence[ResultTable],
+    tables: Sequence[ResultTable],
     about: str,
     *,
     grid: Grid | None = None,
-) -> int:
+) -> None:
     """Write what was asked for, and print the tables with what they depend on below them."""
-    if args.json:
-        write_json(args.json, data)
-    if args.markdown:
-        write_text(args.markdown, "\n\n".join([*(sheet.markdown() for sheet in sheets), about]) + "\n")
-    if grid is not None and args.figure:
-        write_figure(args.figure, grid)
-    emit("\n\n".join([*(sheet.plain() for sheet in sheets), about]))
-    return 0
+    if files.json:
+        write_json(files.json, data)
+    if files.markdown:
+        write_text(files.markdown, "\n\n".join([*(one.markdown() for one in tables), about]) + "\n")
+    if grid is not None and files.figure:
+        write_figure(files.figure, grid)
+    emit("\n\n".join([*(one.plain() for one in tables), about]))
 
 
-def bank_words(engine: Atlas, bank: TaskVectorBank | None) -> str:
+def describe_model(engine: Atlas, bank: TaskVectorBank | None) -> str:
     """The model and the vectors, as they stand below a table."""
     vectors = "" if bank is None else f", bank {bank.fingerprint[:12]} ({len(bank)} of {bank.storage})"
     return f"{engine.backbone.name}{vectors}"

@@ -2,85 +2,76 @@
 
 from __future__ import annotations
 
-import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.cli.arguments import add_track_pattern
-from atlas_engine.cli.command import Command
-from atlas_engine.cli.flags import add_settings, settings_from
+from atlas_engine.cli.options import command, settings, track_pattern_option
 from studies.cli.eval_options import (
-    KEPT,
-    add_comparison,
-    bank_words,
-    donors_of,
-    followed,
-    ledger_beside,
-    named_folders,
-    tell,
+    RESUMES,
+    ReportFiles,
+    bank_for,
+    comparison_options,
+    describe_model,
+    measure_with_progress,
+    print_report,
+    read_folders,
 )
+from studies.few_shot import GridSettings
 
 if TYPE_CHECKING:
-    from studies.few_shot import GridSettings
     from studies.methods import Solver
 
-__all__ = ["FEW_SHOT"]
+__all__ = ["few_shot"]
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Folders, a model and its bank, settings, and what to write."""
-    from studies.few_shot import GridSettings
+@command(
+    "atlas eval few-shot photos/pets photos/plants --shots 1,4,16 --json few-shot.json",
+    "atlas eval few-shot photos/pets --methods zero-shot,tip,lpp --max-classes 20 --markdown pets.md",
+    note=RESUMES,
+)
+@comparison_options
+@track_pattern_option
+@settings(GridSettings)
+def few_shot(
+    *,
+    folders: tuple[Path, ...],
+    model: str,
+    bank: Path | None,
+    without: tuple[str, ...] | None,
+    track_pattern: str | None,
+    config: GridSettings,
+    files: ReportFiles,
+) -> None:
+    """Compare few-shot methods on folders.
 
-    add_comparison(parser)
-    add_track_pattern(parser)
-    add_settings(parser, GridSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Measure every method on every folder, number of shots and seed; print means, differences and each."""
+    Each seed draws classes, shots and test images that no method has seen; all methods get the same.
+    """
     from atlas_engine.engine import open as open_atlas
-    from studies.few_shot import GridSettings, require_pictures, run_grid
+    from studies.few_shot import require_pictures, run_grid
     from studies.few_shot_report import grid_sheets, method_grid
     from studies.methods import STUDY_METHODS, Solver
 
-    settings = settings_from(args, GridSettings)
-    folders = named_folders(args, track_pattern=args.track_pattern)
-    require_pictures(folders, settings)
-    ledger = ledger_beside(args.json)
-    with open_atlas(args.model, bank=args.bank) as engine:
-        bank = donors_of(
-            engine, folders, without=args.without, chosen=settings.methods, methods=STUDY_METHODS
+    named = read_folders(folders, track_pattern=track_pattern)
+    require_pictures(named, config)
+    ledger = files.ledger()
+    with open_atlas(model, bank=bank) as engine:
+        vectors = bank_for(engine, named, without=without, chosen=config.methods, methods=STUDY_METHODS)
+        solver = Solver(engine, bank=vectors, config=config.budget())
+        rows = measure_with_progress(
+            lambda on_start: run_grid(solver, named, settings=config, ledger=ledger, on_start=on_start),
+            len(named) * config.seeds * len(config.shots) * len(config.methods),
         )
-        solver = Solver(engine, bank=bank, config=settings.budget())
-        rows = followed(
-            lambda on_start: run_grid(solver, folders, settings=settings, ledger=ledger, on_start=on_start),
-            len(folders) * settings.seeds * len(settings.shots) * len(settings.methods),
-        )
-        about = _about(solver, settings)
-        data = [row.as_dict() for row in rows]
-        return tell(args, data, grid_sheets(rows), about, grid=method_grid(rows))
+        about, data = _about(solver, config), [row.as_dict() for row in rows]
+    print_report(files, data, grid_sheets(rows), about, grid=method_grid(rows))
 
 
-def _about(solver: Solver, settings: GridSettings) -> str:
+def _about(solver: Solver, config: GridSettings) -> str:
     """What the numbers depend on, to stand below the tables."""
     budget = solver.budget
-    classes = "all" if settings.max_classes is None else f"at most {settings.max_classes}"
-    images = "all other" if settings.max_test is None else f"at most {settings.max_test}"
+    classes = "all" if config.max_classes is None else f"at most {config.max_classes}"
+    images = "all other" if config.max_test is None else f"at most {config.max_test}"
     return (
-        f"{bank_words(solver.engine, solver.bank)}; {settings.seeds} seed(s), {classes} classes and {images} "
-        f"images to measure on; what trains takes {budget.steps} steps of {budget.batch}. ± is the standard "
-        "deviation over seeds."
+        f"{describe_model(solver.engine, solver.bank)}; {config.seeds} seed(s), {classes} classes and "
+        f"{images} images to measure on; what trains takes {budget.steps} steps of {budget.batch}. ± is the "
+        "standard deviation over seeds."
     )
-
-
-FEW_SHOT = Command(
-    arguments,
-    run,
-    examples=(
-        "atlas eval few-shot photos/pets photos/plants --shots 1,4,16 --json few-shot.json",
-        "atlas eval few-shot photos/pets --methods zero-shot,tip,lpp --max-classes 20 --markdown pets.md",
-    ),
-    about=(
-        "Each seed draws classes, shots and test images that no method has seen; all methods get the same.\n"
-        f"{KEPT}"
-    ),
-)

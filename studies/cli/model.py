@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.cli.arguments import add_folders, positive
-from atlas_engine.cli.command import Command, MisuseError
-from atlas_engine.cli.flags import add_settings, settings_from
-from atlas_engine.cli.output import add_json_file, add_json_flag, emit, emit_json, writable, write_json
-from atlas_engine.cli.progress import Progress
+import click
+
+from atlas_engine.cli.options import (
+    PATH,
+    SeveralValues,
+    command,
+    folders_argument,
+    json_file_option,
+    json_flag,
+    positive,
+    settings,
+    writable,
+)
+from atlas_engine.cli.output import emit, emit_json, write_json
+from atlas_engine.cli.progress import ProgressBar
 from atlas_engine.views.tables import table
+from studies.bundled_model.finish import FinishSettings
+from studies.bundled_model.train import AlignSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,105 +33,168 @@ if TYPE_CHECKING:
     from studies.bundled_model.compare import DataSheet, TowerScore
     from studies.bundled_model.lesson import AlignBatch
 
-__all__ = ["ALIGN", "COMPARE"]
+__all__ = ["align", "compare"]
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Folders, weights, where to work; and the settings of the training."""
-    from studies.bundled_model.finish import FinishSettings
-    from studies.bundled_model.train import AlignSettings
-
-    parser.add_argument(
-        "--labelled", nargs="*", default=[], type=Path, metavar="DIR", help="classes of ImageNet"
-    )
-    parser.add_argument(
-        "--unlabelled", nargs="*", default=[], type=Path, metavar="DIR", help="any other images"
-    )
-    parser.add_argument(
-        "--named", nargs="+", required=True, type=Path, metavar="DIR", help="pictures in folders of any names"
-    )
-    parser.add_argument(
-        "--per-folder", type=positive, default=3000, metavar="N", help="most images of an unlabelled DIR"
-    )
-    parser.add_argument(
-        "--work", type=Path, required=True, metavar="DIR", help="where state and log are kept"
-    )
-    parser.add_argument(
-        "-o", "--output", type=writable, metavar="FILE", help="weights to write (default: assets/model)"
-    )
-    add_settings(parser, AlignSettings)
-    add_settings(parser, FinishSettings)
-    add_json_flag(parser)
+# ---- atlas model align
 
 
-def run(args: argparse.Namespace) -> int:
-    """Train, or go on with a training that was stopped; then write the weights and their manifest."""
+@command(
+    "atlas model align --labelled tinyin --unlabelled food101 dogs --named doodles --work runs/a",
+    "atlas model align --labelled tinyin --named emoji --work runs/b --steps 50 -o b.safetensors",
+)
+@click.option(
+    "--labelled", cls=SeveralValues, multiple=True, type=PATH, metavar="DIR...", help="classes of ImageNet"
+)
+@click.option(
+    "--unlabelled", cls=SeveralValues, multiple=True, type=PATH, metavar="DIR...", help="any other images"
+)
+@click.option(
+    "--named", cls=SeveralValues, multiple=True, required=True, type=PATH, metavar="DIR...",
+    help="images in folders of any names",
+)  # fmt: skip
+@click.option(
+    "--per-folder", type=positive, default=3000, metavar="N", help="most images of an unlabelled DIR"
+)
+@click.option("--work", type=PATH, required=True, metavar="DIR", help="where state and log are kept")
+@click.option(
+    "-o", "--output", type=writable, metavar="FILE", help="weights to write (default: assets/model)"
+)
+@settings(AlignSettings)
+@settings(FinishSettings, name="last")
+@json_flag
+def align(
+    *,
+    labelled: tuple[Path, ...],
+    unlabelled: tuple[Path, ...],
+    named: tuple[Path, ...],
+    per_folder: int,
+    work: Path,
+    output: Path | None,
+    config: AlignSettings,
+    last: FinishSettings,
+    as_json: bool,
+) -> None:
+    """Rebuild the bundled model from packages and images.
+
+    A run that was stopped goes on where it was. The recorded run is in assets/model.
+    """
     from atlas_engine.clip import bundled
     from studies.bundled_model.export import export
-    from studies.bundled_model.finish import FinishSettings, finish
-    from studies.bundled_model.train import AlignSettings, align
+    from studies.bundled_model.finish import finish
+    from studies.bundled_model.train import align as train
     from studies.bundled_model.words import words_for
 
-    settings, last = settings_from(args, AlignSettings), settings_from(args, FinishSettings)
-    _make_folder(args.work)
-    lesson, names = _lesson(args, settings.seed)
+    _make_folder(work)
+    batch, names = _read_batch(labelled, unlabelled, named, per_folder=per_folder, seed=config.seed)
     words = words_for(names)
-    with Progress(settings.steps, "aligning") as progress:
-        for step in align(lesson, words, args.work, settings):
-            told = f"words {step.words:.3f}, names {step.names:.3f}, keep {step.keep:.3f}"
-            progress.advance(step.index - progress.done, told)
-    finish(lesson, words, args.work, last, tau=settings.tau)
-    output = args.output or bundled.weights_path()
+    with ProgressBar(config.steps, "aligning") as progress:
+        for step in train(batch, words, work, config):
+            losses = f"words {step.words:.3f}, names {step.names:.3f}, keep {step.keep:.3f}"
+            progress.advance(step.index - progress.n, losses)
+    finish(batch, words, work, last, tau=config.tau)
     written = export(
-        args.work, output, settings=(settings, last), images=len(lesson.labels), named=len(lesson.names)
+        work,
+        output or bundled.weights_path(),
+        settings=(config, last),
+        images=len(batch.labels),
+        named=len(batch.names),
     )
-    emit_json(written) if args.json else emit(f"{written['file']}  sha256 {written['sha256']}")
-    return 0
+    emit_json(written) if as_json else emit(f"{written['file']}  sha256 {written['sha256']}")
 
 
 def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise MisuseError(f"--work: cannot make the folder {path} ({error.strerror}).") from error
+        raise click.UsageError(f"--work: cannot make the folder {path} ({error.strerror}).") from error
 
 
-def compare_arguments(parser: argparse.ArgumentParser) -> None:
-    """Folders to measure on, and what the regression learns from."""
-    add_folders(parser)
-    parser.add_argument("--teach", type=Path, required=True, metavar="DIR", help="images for the regression")
-    parser.add_argument(
-        "--tinyvit", type=Path, required=True, metavar="WHEEL", help="the package with TinyViT-5M"
+def _read_batch(
+    labelled: Sequence[Path],
+    unlabelled: Sequence[Path],
+    named: Sequence[Path],
+    *,
+    per_folder: int,
+    seed: int,
+) -> tuple[AlignBatch, tuple[str, ...]]:
+    """All images in memory, and the class names that the named ones count into."""
+    import torch
+
+    from atlas_engine import runtime
+    from atlas_engine.data.folders import ImageFile, read_folder, read_images_in
+    from studies.bundled_model.lesson import UNKNOWN, AlignBatch, labels_of
+
+    chosen: list[tuple[ImageFile, int]] = []
+    for path in labelled:
+        folder = read_folder(path)
+        concepts = labels_of(folder.display_names)
+        chosen += [(ImageFile(item.name, item.source), concepts[item.label]) for item in folder.items]
+    for path in unlabelled:
+        files = read_images_in(path).items
+        order = torch.randperm(len(files), generator=runtime.generator(seed)).tolist()
+        chosen += [(files[index], UNKNOWN) for index in sorted(order[:per_folder])]
+    folders = [(folder, 1 / len(folder.items) ** 0.5) for folder in map(read_folder, named)]
+    names = tuple(dict.fromkeys(name for folder, _ in folders for name in folder.display_names))
+    place = {name: index for index, name in enumerate(names)}
+    batch = AlignBatch(
+        pixels=_read_pixels([file for file, _ in chosen]),
+        labels=torch.tensor([label for _, label in chosen]),
+        named=_read_pixels(
+            [ImageFile(item.name, item.source) for folder, _ in folders for item in folder.items]
+        ),
+        names=torch.tensor(
+            [place[folder.display_names[i.label]] for folder, _ in folders for i in folder.items]
+        ),
+        weights=torch.tensor([weight for folder, weight in folders for _ in folder.items]),
     )
-    parser.add_argument(
-        "--max-classes", type=positive, default=20, metavar="N", help="classes a folder (default 20)"
-    )
-    parser.add_argument(
-        "--per-class", type=positive, default=10, metavar="N", help="images a class (default 10)"
-    )
-    parser.add_argument(
-        "--teach-images", type=positive, default=1500, metavar="N", help="images to learn from (1500)"
-    )
-    add_json_file(parser)
+    return batch, names
 
 
-def run_compare(args: argparse.Namespace) -> int:
-    """Print the means over folders, a row a tower and size; `--json` has every row."""
+# ---- atlas model compare
+
+
+@command(
+    "atlas model compare photos/pets photos/food --teach photos/misc --tinyvit w.whl",
+    "atlas model compare photos/pets --teach photos/misc --tinyvit w.whl --json towers.json",
+)
+@folders_argument()
+@click.option("--teach", type=PATH, required=True, metavar="DIR", help="images for the regression")
+@click.option("--tinyvit", type=PATH, required=True, metavar="WHEEL", help="the package with TinyViT-5M")
+@click.option("--max-classes", type=positive, default=20, metavar="N", help="classes a folder (default 20)")
+@click.option("--per-class", type=positive, default=10, metavar="N", help="images a class (default 10)")
+@click.option("--teach-images", type=positive, default=1500, metavar="N", help="images to learn from (1500)")
+@json_file_option
+def compare(
+    *,
+    folders: tuple[Path, ...],
+    teach: Path,
+    tinyvit: Path,
+    max_classes: int,
+    per_class: int,
+    teach_images: int,
+    json_file: Path | None,
+) -> None:
+    """Compare image towers to build on.
+
+    Frozen features of both towers at three sizes: zero-shot, 1 and 4 shots, and speed. Prints the means over
+    folders; --json has every row.
+    """
     from dataclasses import asdict
 
-    from studies.bundled_model.compare import CANDIDATES, compare
+    from studies.bundled_model.compare import CANDIDATES
+    from studies.bundled_model.compare import compare as measure
 
-    sheets = [_sheet(path, args.max_classes, args.per_class) for path in args.folders]
+    sheets = [_sheet(path, max_classes, per_class) for path in folders]
     scores: list[TowerScore] = []
-    with Progress(len(CANDIDATES) * len(sheets), "comparing") as progress:
-        for score in compare(sheets, _photos(args.teach, args.teach_images), args.tinyvit):
+    with ProgressBar(len(CANDIDATES) * len(sheets), "comparing") as progress:
+        for score in measure(sheets, _draw_pixels(teach, teach_images), tinyvit):
             scores.append(score)
             progress.advance()
-    if args.json:
-        write_json(args.json, [asdict(score) for score in scores])
+    if json_file:
+        write_json(json_file, [asdict(score) for score in scores])
     rows = [_mean([s for s in scores if (s.tower, s.size) == candidate]) for candidate in CANDIDATES]
     emit(table(rows, ("tower", "px", "zero-shot %", "1 shot %", "4 shots %", "images/s")))
-    return 0
 
 
 def _mean(scores: list[TowerScore]) -> tuple[object, ...]:
@@ -144,84 +218,33 @@ def _sheet(path: Path, most: int, per_class: int) -> DataSheet:
         order = torch.randperm(len(items), generator=generator(label)).tolist()[:per_class]
         kept += [(ImageFile(items[index].name, items[index].source), label) for index in order]
     labels = torch.tensor([label for _, label in kept])
-    return DataSheet(folder.name, _squares([photo for photo, _ in kept]), labels, folder.display_names)
+    return DataSheet(folder.name, _read_pixels([file for file, _ in kept]), labels, folder.display_names)
 
 
-def _photos(path: Path, most: int) -> Tensor:
+def _draw_pixels(path: Path, most: int) -> Tensor:
+    """At most so many images of a folder, drawn at random: uint8 pixels (N 3 S S)."""
     import torch
 
     from atlas_engine.data.folders import read_images_in
     from atlas_engine.runtime import generator
 
-    photos = read_images_in(path).items
-    return _squares([photos[i] for i in torch.randperm(len(photos), generator=generator(0)).tolist()[:most]])
+    files = read_images_in(path).items
+    order = torch.randperm(len(files), generator=generator(0)).tolist()
+    return _read_pixels([files[index] for index in order[:most]])
 
 
-def _squares(photos: Sequence[ImageFile]) -> Tensor:
-    """The photos as uint8 squares (N 3 S S) of the bundled model's size."""
+def _read_pixels(files: Sequence[ImageFile]) -> Tensor:
+    """The images as uint8 pixels (N 3 S S) of the bundled model's size."""
     import torch
 
     from atlas_engine.clip import bundled
     from atlas_engine.data.folders import read_labelled_files
     from atlas_engine.data.preprocess import to_pixels
 
-    squares = torch.empty(len(photos), 3, bundled.SIZE, bundled.SIZE, dtype=torch.uint8)
-    with Progress(len(photos), "reading") as progress:
-        for index, photo in enumerate(photos):
-            ((_, picture),), _ = read_labelled_files([photo], isolated=False)
-            squares[index] = to_pixels(picture, bundled.SIZE, resize="shortest", interpolation="bicubic")
+    pixels = torch.empty(len(files), 3, bundled.SIZE, bundled.SIZE, dtype=torch.uint8)
+    with ProgressBar(len(files), "reading") as progress:
+        for index, file in enumerate(files):
+            ((_, image),), _ = read_labelled_files([file], isolated=False)
+            pixels[index] = to_pixels(image, bundled.SIZE, resize="shortest", interpolation="bicubic")
             progress.advance()
-    return squares
-
-
-def _lesson(args: argparse.Namespace, seed: int) -> tuple[AlignBatch, tuple[str, ...]]:
-    """Everything in memory, and the names that named pictures count into."""
-    import torch
-
-    from atlas_engine import runtime
-    from atlas_engine.data.folders import ImageFile, read_folder, read_images_in
-    from studies.bundled_model.lesson import UNKNOWN, AlignBatch, labels_of
-
-    chosen: list[tuple[ImageFile, int]] = []
-    for path in args.labelled:
-        folder = read_folder(path)
-        concepts = labels_of(folder.display_names)
-        chosen += [(ImageFile(item.name, item.source), concepts[item.label]) for item in folder.items]
-    for path in args.unlabelled:
-        photos = read_images_in(path).items
-        order = torch.randperm(len(photos), generator=runtime.generator(seed)).tolist()
-        chosen += [(photos[index], UNKNOWN) for index in sorted(order[: args.per_folder])]
-    named = [(folder, 1 / len(folder.items) ** 0.5) for folder in map(read_folder, args.named)]
-    names = tuple(dict.fromkeys(name for folder, _ in named for name in folder.display_names))
-    place = {name: index for index, name in enumerate(names)}
-    lesson = AlignBatch(
-        pixels=_squares([photo for photo, _ in chosen]),
-        labels=torch.tensor([label for _, label in chosen]),
-        named=_squares([ImageFile(item.name, item.source) for folder, _ in named for item in folder.items]),
-        names=torch.tensor(
-            [place[folder.display_names[i.label]] for folder, _ in named for i in folder.items]
-        ),
-        weights=torch.tensor([weight for folder, weight in named for _ in folder.items]),
-    )
-    return lesson, names
-
-
-ALIGN = Command(
-    arguments,
-    run,
-    examples=(
-        "atlas model align --labelled tinyin --unlabelled food101 dogs --named doodles --work runs/a",
-        "atlas model align --labelled tinyin --named emoji --work runs/b --steps 50 -o b.safetensors",
-    ),
-    about="A run that was stopped goes on where it was. The recorded run is in assets/model.",
-)
-
-COMPARE = Command(
-    compare_arguments,
-    run_compare,
-    examples=(
-        "atlas model compare photos/pets photos/food --teach photos/misc --tinyvit w.whl",
-        "atlas model compare photos/pets --teach photos/misc --tinyvit w.whl --json towers.json",
-    ),
-    about="Frozen features of both towers at three sizes: zero-shot, 1 and 4 shots, and speed.",
-)
+    return pixels

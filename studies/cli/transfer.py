@@ -2,111 +2,100 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.cli.command import Command
-from atlas_engine.cli.flags import add_settings, settings_from
+import click
+
+from atlas_engine.cli.options import PATH, command, settings
 from studies.cli.eval_options import (
-    KEPT,
-    add_comparison,
-    bank_words,
-    donors_of,
-    followed,
-    ledger_beside,
-    named_folders,
-    tell,
+    RESUMES,
+    ReportFiles,
+    bank_for,
+    comparison_options,
+    describe_model,
+    measure_with_progress,
+    print_report,
+    read_folders,
 )
+from studies.transfer import TransferSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from atlas_engine.data.folders import ClassFolder
     from studies.methods import Solver
-    from studies.transfer import TransferSettings
 
-__all__ = ["TRANSFER"]
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Sources and other domains, a model and its bank, settings, and what to write."""
-    from studies.transfer import TransferSettings
-
-    add_comparison(parser)
-    parser.add_argument(
-        "--to",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="another domain: asked about after each DIR whose classes it has; may be repeated",
-    )
-    add_settings(parser, TransferSettings)
+__all__ = ["transfer"]
 
 
-def run(args: argparse.Namespace) -> int:
-    """Let every method learn on every source; print what it gains there, and what it loses elsewhere."""
+@command(
+    "atlas eval transfer pacs/photo --to pacs/sketch --to pacs/cartoon --json transfer.json",
+    "atlas eval transfer photos/pets --damages fog:3,jpeg:5 --methods zero-shot,lpp,atlas,auto",
+    note=RESUMES,
+)
+@comparison_options
+@click.option(
+    "--to",
+    type=PATH,
+    multiple=True,
+    metavar="DIR",
+    help="another domain: asked about after each DIR whose classes it has; may be repeated",
+)
+@settings(TransferSettings)
+def transfer(
+    *,
+    folders: tuple[Path, ...],
+    to: tuple[Path, ...],
+    model: str,
+    bank: Path | None,
+    without: tuple[str, ...] | None,
+    config: TransferSettings,
+    files: ReportFiles,
+) -> None:
+    """Learn on one domain, ask about others.
+
+    Each method learns from the shots of a DIR, and the same model answers for other images of DIR, for those
+    same images damaged, and for every --to that has the classes of DIR.
+    """
     from atlas_engine.engine import open as open_atlas
     from studies.methods import STUDY_METHODS, Solver
-    from studies.transfer import TransferSettings, require_fitting, run_transfer
+    from studies.transfer import require_fitting, run_transfer
     from studies.transfer_report import transfer_grid, transfer_sheets
 
-    settings = settings_from(args, TransferSettings)
-    sources, others = _domains(args)
+    every = read_folders([*folders, *to])  # by names that tell all of them apart
+    sources = dict(list(every.items())[: len(folders)])
+    others = {name: folder for name, folder in every.items() if name not in sources}
     require_fitting(sources, others)
-    ledger = ledger_beside(args.json)
-    with open_atlas(args.model, bank=args.bank) as engine:
-        every = {**sources, **others}
-        bank = donors_of(engine, every, without=args.without, chosen=settings.methods, methods=STUDY_METHODS)
-        solver = Solver(engine, bank=bank, config=settings.budget())
-        rows = followed(
+    ledger = files.ledger()
+    with open_atlas(model, bank=bank) as engine:
+        vectors = bank_for(engine, every, without=without, chosen=config.methods, methods=STUDY_METHODS)
+        solver = Solver(engine, bank=vectors, config=config.budget())
+        rows = measure_with_progress(
             lambda on_start: run_transfer(
-                solver, sources, others, settings=settings, ledger=ledger, on_start=on_start
+                solver, sources, others, settings=config, ledger=ledger, on_start=on_start
             ),
-            _count(sources, others, settings),
+            _count(sources, others, config),
         )
-        data, about = [row.as_dict() for row in rows], _about(solver, settings)
-        return tell(args, data, transfer_sheets(rows), about, grid=transfer_grid(rows))
-
-
-def _domains(args: argparse.Namespace) -> tuple[dict[str, ClassFolder], dict[str, ClassFolder]]:
-    """Sources and others, by names that tell all of them apart."""
-    count = len(args.folders)
-    whole = argparse.Namespace(**{**vars(args), "folders": [*args.folders, *args.to]})
-    read = list(named_folders(whole).items())
-    return dict(read[:count]), dict(read[count:])
+        data, about = [row.as_dict() for row in rows], _about(solver, config)
+    print_report(files, data, transfer_sheets(rows), about, grid=transfer_grid(rows))
 
 
 def _count(
-    sources: Mapping[str, ClassFolder], others: Mapping[str, ClassFolder], settings: TransferSettings
+    sources: Mapping[str, ClassFolder], others: Mapping[str, ClassFolder], config: TransferSettings
 ) -> int:
+    """How many rows will be measured: each source at home, away and damaged, by every seed and method."""
     from studies.transfer import fitting
 
-    domains = sum(1 + len(fitting(source, others)) + len(settings.damages) for source in sources.values())
-    return domains * settings.seeds * len(settings.methods)
+    domains = sum(1 + len(fitting(source, others)) + len(config.damages) for source in sources.values())
+    return domains * config.seeds * len(config.methods)
 
 
-def _about(solver: Solver, settings: TransferSettings) -> str:
+def _about(solver: Solver, config: TransferSettings) -> str:
     """What the numbers depend on, to stand below the tables."""
     budget = solver.budget
     return (
-        f"{bank_words(solver.engine, solver.bank)}; {settings.shots} shots, {settings.seeds} seed(s), at "
-        f"most {settings.max_classes} classes and {settings.max_test} images of a domain to measure on; what "
+        f"{describe_model(solver.engine, solver.bank)}; {config.shots} shots, {config.seeds} seed(s), at "
+        f"most {config.max_classes} classes and {config.max_test} images of a domain to measure on; what "
         f"trains takes {budget.steps} steps of {budget.batch}. ± is the standard deviation over seeds."
     )
-
-
-TRANSFER = Command(
-    arguments,
-    run,
-    examples=(
-        "atlas eval transfer pacs/photo --to pacs/sketch --to pacs/cartoon --json transfer.json",
-        "atlas eval transfer photos/pets --damages fog:3,jpeg:5 --methods zero-shot,lpp,atlas,auto",
-    ),
-    about=(
-        "Each method learns from the shots of a DIR, and the same model answers for other images of DIR,\n"
-        "for those same images damaged, and for every --to that has the classes of DIR.\n"
-        f"{KEPT}"
-    ),
-)

@@ -2,130 +2,111 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.cli.arguments import word_list
-from atlas_engine.cli.command import Command, MisuseError
-from atlas_engine.cli.flags import add_settings, settings_from
+import click
+
+from atlas_engine.cli.options import command, settings, word_list
 from atlas_engine.errors import ConfigError, unknown_name
 from studies.cli.eval_options import (
-    KEPT,
-    add_comparison,
-    bank_words,
-    donors_of,
-    followed,
-    ledger_beside,
-    named_folders,
-    tell,
+    RESUMES,
+    ReportFiles,
+    bank_for,
+    comparison_options,
+    describe_model,
+    measure_with_progress,
+    print_report,
+    read_folders,
 )
+from studies.corruptions import Corruption
+from studies.unlabelled import CLEAN, RollSettings
 
 if TYPE_CHECKING:
-    from studies.corruptions import Corruption
-    from studies.unlabelled import RollSettings
     from studies.unlabelled_methods import UnlabelledSolver
 
-__all__ = ["TEST_TIME"]
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Folders, a model and its bank, damage, settings, and what to write."""
-    from studies.unlabelled import CLEAN, RollSettings
-
-    add_comparison(parser)
-    parser.add_argument(
-        "--corrupt",
-        type=_corruptions,
-        action="extend",
-        metavar="NAME:SEVERITY,…",
-        help=f"damage the images, as fog:3, and {CLEAN} for as they are (default {CLEAN}); may be repeated",
-    )
-    parser.add_argument(
-        "--shifted",
-        type=word_list,
-        default=(),
-        metavar="NAME,NAME",
-        help="folders that are of a shifted domain as they are: the tables count them among the shifted",
-    )
-    add_settings(parser, RollSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Measure every method on rolls of every folder, damage, size and seed; print changes to zero-shot."""
-    from atlas_engine.engine import open as open_atlas
-    from studies.unlabelled import RollSettings, run_rolls
-    from studies.unlabelled_methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
-    from studies.unlabelled_report import change_grid, roll_sheets
-
-    settings = settings_from(args, RollSettings)
-    corruptions = list(dict.fromkeys(args.corrupt or [None]))
-    folders = named_folders(args)
-    _check_shifted(args.shifted, folders)
-    ledger = ledger_beside(args.json)
-    with open_atlas(args.model, bank=args.bank) as engine:
-        bank = donors_of(
-            engine, folders, without=args.without, chosen=settings.methods, methods=UNLABELLED_STUDY_METHODS
-        )
-        learner = UnlabelledSolver(engine, bank, settings.budget())
-        rows = followed(
-            lambda on_start: run_rolls(
-                learner,
-                folders,
-                corruptions=corruptions,
-                settings=settings,
-                ledger=ledger,
-                on_start=on_start,
-            ),
-            len(folders) * len(corruptions) * settings.cells,
-        )
-        return tell(
-            args,
-            [row.as_dict() for row in rows],
-            roll_sheets(rows, shifted=args.shifted),
-            _about(learner, settings, args.shifted),
-            grid=change_grid(rows, shifted=args.shifted),
-        )
+__all__ = ["test_time"]
 
 
 def _corruptions(text: str) -> list[Corruption | None]:
-    """Damages with commas between them; none stands for images as they are."""
-    from studies.corruptions import Corruption
-    from studies.unlabelled import CLEAN
-
+    """Corruptions with commas between them; None stands for images as they are."""
     try:
         return [None if word == CLEAN else Corruption.parse(word) for word in word_list(text)]
     except ConfigError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        raise click.BadParameter(str(error)) from error
 
 
-def _check_shifted(names: Collection[str], folders: Collection[str]) -> None:
-    for name in names:
-        if name not in folders:
-            raise MisuseError(f"--shifted: {unknown_name('folder', name, folders)}")
+@command(
+    "atlas eval test-time photos/pets photos/plants --corrupt none,fog:3 --json test-time.json",
+    "atlas eval test-time photos/pets --methods zero-shot,auto --sizes 20,all --present few",
+    note=RESUMES,
+)
+@comparison_options
+@click.option(
+    "--corrupt",
+    type=_corruptions,
+    multiple=True,
+    metavar="NAME:SEVERITY,…",
+    help=f"damage the images, as fog:3, and {CLEAN} for as they are (default {CLEAN}); may be repeated",
+)
+@click.option(
+    "--shifted",
+    type=word_list,
+    metavar="NAME,NAME",
+    help="folders that are of a shifted domain as they are: the tables count them among the shifted",
+)
+@settings(RollSettings)
+def test_time(
+    *,
+    folders: tuple[Path, ...],
+    model: str,
+    bank: Path | None,
+    without: tuple[str, ...] | None,
+    corrupt: tuple[list[Corruption | None], ...],
+    shifted: tuple[str, ...] | None,
+    config: RollSettings,
+    files: ReportFiles,
+) -> None:
+    """Compare methods that learn without labels.
+
+    Each seed draws classes and an order of images; a method sees the first n without labels, and is scored on
+    the same. All methods get the same, and larger rolls begin with smaller ones.
+    """
+    from atlas_engine.engine import open as open_atlas
+    from studies.unlabelled import run_rolls
+    from studies.unlabelled_methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
+    from studies.unlabelled_report import change_grid, roll_sheets
+
+    corruptions = list(dict.fromkeys(one for several in corrupt for one in several)) or [None]
+    named, shifted = read_folders(folders), shifted or ()
+    for name in shifted:
+        if name not in named:
+            raise click.UsageError(f"--shifted: {unknown_name('folder', name, named)}")
+    ledger = files.ledger()
+    with open_atlas(model, bank=bank) as engine:
+        vectors = bank_for(
+            engine, named, without=without, chosen=config.methods, methods=UNLABELLED_STUDY_METHODS
+        )
+        solver = UnlabelledSolver(engine, vectors, config.budget())
+        rows = measure_with_progress(
+            lambda on_start: run_rolls(
+                solver, named, corruptions=corruptions, settings=config, ledger=ledger, on_start=on_start
+            ),
+            len(named) * len(corruptions) * config.cells,
+        )
+        data, about = [row.as_dict() for row in rows], _about(solver, config, shifted)
+    grid = change_grid(rows, shifted=shifted)
+    print_report(files, data, roll_sheets(rows, shifted=shifted), about, grid=grid)
 
 
-def _about(learner: UnlabelledSolver, settings: RollSettings, shifted: Collection[str]) -> str:
+def _about(solver: UnlabelledSolver, config: RollSettings, shifted: Collection[str]) -> str:
     """What the numbers depend on, to stand below the tables."""
-    classes = "all" if settings.max_classes is None else f"at most {settings.max_classes}"
-    whole = "every image" if settings.max_size is None else f"at most {settings.max_size} images"
+    classes = "all" if config.max_classes is None else f"at most {config.max_classes}"
+    whole = "every image" if config.max_size is None else f"at most {config.max_size} images"
     domains = f" Shifted as they are: {', '.join(shifted)}." if shifted else ""
     return (
-        f"{bank_words(learner.engine, learner.bank)}; {settings.seeds} seed(s), {classes} classes; n = all "
+        f"{describe_model(solver.engine, solver.bank)}; {config.seeds} seed(s), {classes} classes; n = all "
         f"is {whole}; few: a third of the classes is among the images, all are asked for. What trains takes "
-        f"{learner.budget.steps} steps. ± is the standard deviation over seeds.{domains}"
+        f"{solver.budget.steps} steps. ± is the standard deviation over seeds.{domains}"
     )
-
-
-TEST_TIME = Command(
-    arguments,
-    run,
-    examples=(
-        "atlas eval test-time photos/pets photos/plants --corrupt none,fog:3 --json test-time.json",
-        "atlas eval test-time photos/pets --methods zero-shot,auto --sizes 20,all --present few",
-    ),
-    about=(
-        "Each seed draws classes and an order of images; a method sees the first n without labels, and is\n"
-        f"scored on the same. All methods get the same, and larger rolls begin with smaller ones.\n{KEPT}"
-    ),
-)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.cli.arguments import add_folders, add_model, add_seed, positive
-from atlas_engine.cli.command import Command
-from atlas_engine.cli.output import add_json_file, emit, write_json
-from atlas_engine.cli.progress import Progress
+import click
+
+from atlas_engine.cli.options import (
+    SeveralValues,
+    command,
+    folders_argument,
+    json_file_option,
+    model_option,
+    positive,
+    seed_option,
+)
+from atlas_engine.cli.output import emit, write_json
+from atlas_engine.cli.progress import ProgressBar
 from atlas_engine.views.tables import table
 
 if TYPE_CHECKING:
@@ -20,53 +29,63 @@ if TYPE_CHECKING:
     from atlas_engine.engine import Atlas
     from studies.zero_shot import LogitsOf, ZeroShotRow
 
-__all__ = ["ZERO_SHOT"]
+__all__ = ["zero_shot"]
 
 BASELINE, OURS = "baseline", "zero-shot"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Folders, and what to measure on them."""
-    add_folders(parser)
-    add_model(parser)
-    parser.add_argument("--templates", nargs="+", metavar="SET", help="template sets, or sentences with {}")
-    parser.add_argument("--baseline", action="store_true", help="also measure the training-free baseline")
-    parser.add_argument(
-        "--max-classes", type=positive, metavar="N", help="at most N classes a folder, drawn by --seed"
-    )
-    parser.add_argument(
-        "--max-test", type=positive, metavar="N", help="at most N images a folder, drawn by --seed"
-    )
-    add_seed(parser, "the draws")
-    add_json_file(parser)
+@command(
+    "atlas eval zero-shot photos/pets photos/plants --json zero-shot.json",
+    "atlas eval zero-shot photos/pets --model ViT-B-32/openai --max-classes 20",
+)
+@folders_argument()
+@model_option
+@click.option(
+    "--templates", cls=SeveralValues, multiple=True, metavar="SET...",
+    help="template sets, or sentences with {}",
+)  # fmt: skip
+@click.option("--baseline", is_flag=True, help="also measure the training-free baseline")
+@click.option("--max-classes", type=positive, metavar="N", help="at most N classes a folder, drawn by --seed")
+@click.option("--max-test", type=positive, metavar="N", help="at most N images a folder, drawn by --seed")
+@seed_option("the draws")
+@json_file_option
+def zero_shot(
+    *,
+    folders: tuple[Path, ...],
+    model: str,
+    templates: tuple[str, ...],
+    baseline: bool,
+    max_classes: int | None,
+    max_test: int | None,
+    seed: int,
+    json_file: Path | None,
+) -> None:
+    """Accuracy without adaptation, on labelled folders.
 
-
-def run(args: argparse.Namespace) -> int:
-    """Print a table, a row a folder and method; the last rows are means over folders."""
+    Prints a row a folder and method; the last rows are means over folders.
+    """
     from atlas_engine.cache import Cache
     from atlas_engine.data.folders import read_folder
     from atlas_engine.engine import open as open_atlas
-    from studies.zero_shot import draw_classes, draw_images, zero_shot
+    from studies.zero_shot import draw_classes, draw_images
+    from studies.zero_shot import zero_shot as measure
 
-    folders = [
-        draw_images(
-            draw_classes(read_folder(path), args.max_classes, seed=args.seed), args.max_test, seed=args.seed
-        )
-        for path in args.folders
+    drawn = [
+        draw_images(draw_classes(read_folder(path), max_classes, seed=seed), max_test, seed=seed)
+        for path in folders
     ]
-    with tempfile.TemporaryDirectory() as kept, open_atlas(args.model, cache=Cache(kept)) as engine:
-        methods = _methods(engine, args.templates or [])
-        if args.baseline:
+    with tempfile.TemporaryDirectory() as kept, open_atlas(model, cache=Cache(kept)) as engine:
+        methods = _methods(engine, templates)
+        if baseline:
             methods = {BASELINE: _baseline_logits(), **methods}
         rows: list[ZeroShotRow] = []
-        with Progress(len(methods) * sum(len(folder.items) for folder in folders), "evaluating") as progress:
-            for folder in folders:
+        with ProgressBar(len(methods) * sum(len(folder.items) for folder in drawn), "evaluating") as progress:
+            for folder in drawn:
                 for method, logits_of in methods.items():
-                    rows.append(zero_shot(folder, logits_of, method=method, on_images=progress.advance))
-    if args.json:
-        write_json(args.json, [row.as_dict() for row in rows])
+                    rows.append(measure(folder, logits_of, method=method, on_images=progress.advance))
+    if json_file:
+        write_json(json_file, [row.as_dict() for row in rows])
     emit(_table(rows))
-    return 0
 
 
 def _methods(engine: Atlas, templates: Sequence[str]) -> dict[str, LogitsOf]:
@@ -85,8 +104,8 @@ def _baseline_logits() -> LogitsOf:
     cosines = baseline()
     zeros, ones = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
-    def logits_of(pictures: Sequence[Image], classes: tuple[str, ...]) -> Tensor:
-        return cosines(to_batch(pictures, size=SIZE, mean=zeros, std=ones), classes)
+    def logits_of(images: Sequence[Image], classes: tuple[str, ...]) -> Tensor:
+        return cosines(to_batch(images, size=SIZE, mean=zeros, std=ones), classes)
 
     return logits_of
 
@@ -97,17 +116,7 @@ def _table(rows: Sequence[ZeroShotRow]) -> str:
         for row in rows
     ]
     for method in dict.fromkeys(row.method for row in rows):
-        ours = [row for row in rows if row.method == method]
-        mean = sum(row.accuracy for row in ours) / len(ours)
-        shown.append(("mean", method, 100 * mean, "", sum(row.n_test for row in ours)))
+        own = [row for row in rows if row.method == method]
+        mean = sum(row.accuracy for row in own) / len(own)
+        shown.append(("mean", method, 100 * mean, "", sum(row.n_test for row in own)))
     return table(shown, ("dataset", "method", "accuracy %", "95 % interval", "images"))
-
-
-ZERO_SHOT = Command(
-    arguments,
-    run,
-    examples=(
-        "atlas eval zero-shot photos/pets photos/plants --json zero-shot.json",
-        "atlas eval zero-shot photos/pets --model ViT-B-32/openai --max-classes 20",
-    ),
-)

@@ -17,7 +17,7 @@ from app.handlers.lesson import SampleFile
 from app.handlers.takeaway import command_lines, load_recipe, python_lines, save_recipe, save_weights
 from app.handlers.teach import teach
 from app.prepared_examples import load_worked, make_worked
-from atlas_engine.cli.frame import main as atlas_command
+from atlas_engine.cli import main as atlas_command
 from tests.donors import DONORS, engine_with_donors
 
 

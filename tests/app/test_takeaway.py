@@ -19,7 +19,7 @@ from app.limits import LIMITS
 from app.tabs.holding import hold
 from app.tabs.takeaway import take_panel
 from atlas_engine import library
-from atlas_engine.cli.frame import main as atlas_command
+from atlas_engine.cli import main as atlas_command
 from tests.standins import ARCH, stand_in
 
 QUICK = Choices(method="atlas+text-probe", steps=2, lr=0.0123456789, seed=3)

@@ -1,4 +1,4 @@
-"""What the tests of commands share: a way to run one on a small model."""
+"""What the tests of commands share: how to run one on a small model."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.engines import tiny_engine
 
 @pytest.fixture
 def tiny_atlas(monkeypatch, capsys):
-    """Run `atlas …`: its exit code, what it told and what it said. Every model it opens is the small one."""
+    """Run `atlas …` and return (exit code, stdout, stderr). Every model that it opens is the small one."""
     monkeypatch.setattr(
         "atlas_engine.engine.open", lambda _model, *, bank: Atlas(tiny_engine().backbone, bank_path=bank)
     )
 
     def run(*words):
         code = main([str(word) for word in words])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return run

@@ -1,4 +1,4 @@
-"""`atlas adapt few-shot` and `atlas predict --recipe`, run as a person runs them on the bundled model."""
+"""`atlas adapt few-shot|negate|add` and `atlas predict --recipe`, run as a person runs them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from atlas_engine.cli import main
 from atlas_engine.recipe import Recipe
+from tests.cli.image_sets import BANK, write_image_sets
 from tests.drawn import write_pictures
 
 QUICK = ["--steps", "2", "--batch", "4", "--views", "1", "--folds", "2"]
@@ -21,24 +22,27 @@ def colours(tmp_path_factory):
     return folder
 
 
+# ---- few-shot, on the bundled model
+
+
 def test_a_folder_becomes_a_recipe_that_predict_takes(colours, tmp_path, capsys):
     recipe = tmp_path / "mine.atlas.safetensors"
     query = str(next((colours / "red").iterdir()))
     assert (
         main(["adapt", "few-shot", str(colours), "-o", str(recipe), "--query", query, "--json", *QUICK]) == 0
     )
-    told = json.loads(capsys.readouterr().out)
-    assert [row["method"] for row in told["estimates"]] == [
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["method"] for row in printed["estimates"]] == [
         "zero-shot",
         "text-probe",
         "atlas+text-probe",
     ]
-    assert told["sentence"]
+    assert printed["sentence"]
     assert Recipe.load(recipe).classes == ("blue", "red")
     assert main(["predict", query, "--recipe", str(recipe), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row["label"] == told["adapted"][0]["label"]
-    assert row["prob"] == pytest.approx(told["adapted"][0]["prob"], abs=1e-4)
+    assert row["label"] == printed["adapted"][0]["label"]
+    assert row["prob"] == pytest.approx(printed["adapted"][0]["prob"], abs=1e-4)
 
 
 def test_words_for_people_hold_the_verdict_and_a_table(colours, capsys):
@@ -47,15 +51,15 @@ def test_words_for_people_hold_the_verdict_and_a_table(colours, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "sentence"),
     [
         (["--method", "atlass"], "Did you mean"),
         (["--steps", "-1"], "steps"),
     ],
 )
-def test_bad_words_are_one_sentence(words, told, colours, capsys):
+def test_bad_words_are_one_sentence(words, sentence, colours, capsys):
     assert main(["adapt", "few-shot", str(colours), *words]) in (1, 2)
-    assert told in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_single_class_is_refused_with_what_is_needed(tmp_path, capsys):
@@ -63,3 +67,62 @@ def test_a_single_class_is_refused_with_what_is_needed(tmp_path, capsys):
     shutil.rmtree(tmp_path / "one" / "blue")
     assert main(["adapt", "few-shot", str(tmp_path / "one")]) == 1
     assert "at least 2" in capsys.readouterr().err
+
+
+# ---- negate and add, on a small model and bank
+
+QUICK_ARITHMETIC = ("--steps", "2", "--batch", "4", "--views", "1", "--grid", "0.5")
+
+
+@pytest.fixture(scope="module")
+def image_sets(tmp_path_factory):
+    sets = {
+        "task0": {"red": 8, "blue": 8},
+        "task1": {"dark_green": 8, "grey": 8},
+        "again/task1": {"grey": 8, "red": 8},
+        "control": {"grey": 8, "red": 8},
+    }
+    return write_image_sets(tmp_path_factory.mktemp("arithmetic"), sets, size=0.5)
+
+
+@pytest.fixture
+def atlas(image_sets, tiny_atlas):
+    return lambda *words: tiny_atlas(*words, "--bank", image_sets / BANK)
+
+
+def test_forgetting_writes_a_recipe_with_both_accuracies(atlas, image_sets, tmp_path):
+    recipe = tmp_path / "r.atlas.safetensors"
+    parts = ("--target", image_sets / "task0", "--control", image_sets / "control")
+    code, printed, _ = atlas("adapt", "negate", *parts, "-o", recipe, *QUICK_ARITHMETIC, "--json")
+    assert code == 0
+    facts = json.loads(printed)
+    assert facts["sentence"]
+    assert {row["method"] for row in facts["estimates"]} >= {"zero-shot, target", "atlas, control"}
+    config = Recipe.load(recipe).config
+    assert config["vector"] == "task0", "found by the folder's name"
+    assert {"target_before", "target_after", "control_before", "control_after"} <= set(config)
+
+
+def test_adding_prints_every_task_and_writes_a_recipe(atlas, image_sets, tmp_path):
+    recipe = tmp_path / "r.atlas.safetensors"
+    code, printed, _ = atlas(
+        "adapt", "add", image_sets / "task0", image_sets / "task1", "-o", recipe, *QUICK_ARITHMETIC
+    )
+    assert code == 0
+    assert "own vector, task1" in printed
+    assert f"recipe: {recipe}" in printed
+    assert Recipe.load(recipe).coefficients.tasks == ("task0", "task1")
+
+
+def test_tasks_of_one_name_are_told_apart_by_the_folders_above(atlas, image_sets):
+    folders = (image_sets / "task1", image_sets / "again" / "task1")
+    code, printed, _ = atlas("adapt", "add", *folders, "--method", "uniform", *QUICK_ARITHMETIC)
+    assert code == 0
+    assert "again/task1" in printed
+
+
+def test_an_unknown_method_is_refused_with_the_nearest(atlas, image_sets):
+    folders = (image_sets / "task0", image_sets / "task1")
+    code, _, err = atlas("adapt", "add", *folders, "--method", "unifrom")
+    assert code == 1
+    assert "Did you mean" in err

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import threading
 
 import pytest
 
 from atlas_engine.cli import main
-from atlas_engine.cli.watching import watched
 from atlas_engine.engine import Atlas
 from atlas_engine.recipe import Recipe
-from atlas_engine.result import Run, Step
 from tests.drawn import write_pictures
 
 ASKED = ["--classes", "red,blue", "--objective", "ufm", "--steps", "2", "--batch", "4", "--views", "1"]
@@ -27,7 +22,7 @@ def colours(tmp_path_factory):
     return folder
 
 
-def told(capsys, *words):
+def run_json(capsys, *words):
     assert main(["adapt", "test-time", *map(str, words), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -46,7 +41,7 @@ def test_a_folder_becomes_a_recipe_and_its_labels_only_a_score(colours, tmp_path
     pictures = [wrong / "red", wrong / "blue"]
     found = {}
     for name, where in (("labelled", [colours]), ("flat", [flat]), ("wrong", pictures)):
-        facts = told(capsys, *where, *ASKED, "-o", tmp_path / f"{name}.st")
+        facts = run_json(capsys, *where, *ASKED, "-o", tmp_path / f"{name}.st")
         found[name] = (Recipe.load(tmp_path / f"{name}.st"), facts["score"])
     assert found["labelled"][0] == found["flat"][0] == found["wrong"][0]
     scores = {name: score for name, (_, score) in found.items()}
@@ -91,27 +86,11 @@ def test_ctrl_c_after_the_learning_does_not_lose_the_recipe(colours, tmp_path, m
     assert "stopped" in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_a_run_and_keeps_its_result(capsys):
-    def steps(stop: threading.Event):
-        for index in range(1000):
-            if stop.is_set():
-                return f"kept after {index}"
-            if index == 3:
-                os.kill(os.getpid(), signal.SIGINT)
-            yield Step(index, 1000, 1.0, (1.0,), 0.1, 1.0, None, 0.0)
-        return "never stopped"
-
-    before = signal.getsignal(signal.SIGINT)
-    assert watched(Run(steps)) == "kept after 4"
-    assert "Ctrl-C again" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGINT) is before
-
-
 def test_online_every_image_is_answered_when_it_arrives_and_the_last_state_is_the_recipe(
     colours, tmp_path, capsys
 ):
     asked = ["--classes", "red,blue", "--online", "-o", tmp_path / "r.st"]
-    facts = told(capsys, colours, *asked)
+    facts = run_json(capsys, colours, *asked)
     assert [row["label"] for row in facts["adapted"]] == [row["label"] for row in facts["zero_shot"]]
     assert facts["rolled_back"]
     assert "fewer than 40 pictures have arrived" in facts["sentence"]
@@ -119,7 +98,7 @@ def test_online_every_image_is_answered_when_it_arrives_and_the_last_state_is_th
 
 
 def test_a_baseline_answers_and_makes_no_recipe(colours, tmp_path, capsys):
-    facts = told(capsys, colours, "--classes", "red,blue", "--objective", "ln-entropy", "--steps", "1")
+    facts = run_json(capsys, colours, "--classes", "red,blue", "--objective", "ln-entropy", "--steps", "1")
     assert facts["method"] == "ln-entropy"
     assert len(facts["adapted"]) == facts["score"]["images"] == 6
     for extra in (["-o", str(tmp_path / "r.st")], ["--online"]):

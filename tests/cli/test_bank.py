@@ -1,8 +1,9 @@
-"""`atlas bank list|show|verify|compress`: tables for people, JSON for programs, exit code 1 when bad."""
+"""`atlas bank list|show|verify|compress|import`: tables, JSON, and exit code 1 when bad."""
 
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 import torch
@@ -39,8 +40,8 @@ def path(tmp_path):
 
 def run(capsys, *words: object) -> tuple[int, str, str]:
     code = main(["bank", *map(str, words)])
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
 
 
 def lines(text: str) -> list[list[str]]:
@@ -48,10 +49,10 @@ def lines(text: str) -> list[list[str]]:
 
 
 def test_list_names_what_is_here_and_what_is_public(path, capsys):
-    code, told, _ = run(capsys, "list", path.parent)
+    code, printed, _ = run(capsys, "list", path.parent)
     assert code == 0
-    assert ["b", "yes", "2", "float32"] in [line[:4] for line in lines(told)]
-    assert ["tanganke-b32", "no", "20"] in [line[:3] for line in lines(told)]
+    assert ["b", "yes", "2", "float32"] in [line[:4] for line in lines(printed)]
+    assert ["tanganke-b32", "no", "20"] in [line[:3] for line in lines(printed)]
 
 
 def test_list_finds_shipped_and_imported_banks(path, capsys, tmp_path, monkeypatch):
@@ -61,8 +62,8 @@ def test_list_finds_shipped_and_imported_banks(path, capsys, tmp_path, monkeypat
         (tmp_path / place).parent.mkdir(parents=True)
         (tmp_path / place).write_bytes(path.read_bytes())
     (tmp_path / "cache/banks/broken.safetensors").write_bytes(b"broken")
-    code, told, _ = run(capsys, "list", "--json")
-    rows = json.loads(told)
+    code, printed, _ = run(capsys, "list", "--json")
+    rows = json.loads(printed)
     assert code == 0
     assert [(row["bank"], row["vectors"]) for row in rows[:3]] == [
         ("shipped", 2),
@@ -80,9 +81,9 @@ def test_list_of_a_place_that_is_not_there_is_misuse(capsys):
     assert "nowhere does not exist" in error
 
 
-def test_show_tells_each_vectors_story(path, capsys):
-    code, told, _ = run(capsys, "show", path)
-    shown = lines(told)
+def test_show_prints_what_each_vector_was_made_from(path, capsys):
+    code, printed, _ = run(capsys, "show", path)
+    shown = lines(printed)
     norm = vector("cars", 0).norm()
     assert code == 0
     assert ["storage", "float32"] in shown
@@ -91,8 +92,8 @@ def test_show_tells_each_vectors_story(path, capsys):
 
 
 def test_show_as_json_has_every_fact(path, capsys):
-    _, told, _ = run(capsys, "show", path, "--json")
-    shown = json.loads(told)
+    _, printed, _ = run(capsys, "show", path, "--json")
+    shown = json.loads(printed)
     assert shown["nbytes"] == path.stat().st_size
     assert shown["parameters"] == sum(theta.numel() for theta in BASE.values())
     assert shown["nbytes_per_vector"] == 4 * shown["parameters"]
@@ -103,15 +104,15 @@ def test_show_as_json_has_every_fact(path, capsys):
 
 def test_show_of_what_is_no_bank_is_one_line(tmp_path, capsys):
     (tmp_path / "b.safetensors").write_bytes(b"GIF89a")
-    code, told, error = run(capsys, "show", tmp_path / "b.safetensors")
-    assert (code, told, error.count("\n")) == (1, "", 1)
+    code, printed, error = run(capsys, "show", tmp_path / "b.safetensors")
+    assert (code, printed, error.count("\n")) == (1, "", 1)
     assert "is not a bank file" in error
 
 
 def test_verify_finds_a_sound_bank_sound(path, capsys):
-    code, told, _ = run(capsys, "verify", path)
+    code, printed, _ = run(capsys, "verify", path)
     assert code == 0
-    assert [line[:2] for line in lines(told)[1:]] == [
+    assert [line[:2] for line in lines(printed)[1:]] == [
         ["file", "yes"],
         ["checksums", "yes"],
         ["numbers", "yes"],
@@ -130,8 +131,8 @@ def test_verify_finds_a_sound_bank_sound(path, capsys):
 )
 def test_verify_finds_every_harm_and_exits_with_1(path, capsys, harm, check, words):
     path.write_bytes(harm(path.read_bytes()))
-    code, told, _ = run(capsys, "verify", path, "--json")
-    found = json.loads(told)
+    code, printed, _ = run(capsys, "verify", path, "--json")
+    found = json.loads(printed)
     assert (code, found["ok"]) == (1, False)
     assert found["checks"][-1]["name"] == check
     assert words in found["checks"][-1]["detail"]
@@ -145,22 +146,22 @@ def test_verify_finds_numbers_that_are_none(tmp_path, capsys):
     manifest["tasks"] = [task | {"centroid": [], "provenance": {}, "digest": ""}]
     path = tmp_path / "wild.safetensors"
     write_tensors(path, {"ln_pre.bias": wild}, manifest=manifest, format_name="atlas-bank-1")
-    code, told, _ = run(capsys, "verify", path)
+    code, printed, _ = run(capsys, "verify", path)
     assert code == 1
-    assert "NaN or infinity in 1, the first cars: ln_pre.bias" in told
+    assert "NaN or infinity in 1, the first cars: ln_pre.bias" in printed
     assert run(capsys, "show", path, "--json")[0] == 0
 
 
 def test_verify_compares_the_base_with_a_model(path, tmp_path, capsys, engine):
-    code, told, _ = run(capsys, "verify", path, "--model", "bundled")
+    code, printed, _ = run(capsys, "verify", path, "--model", "bundled")
     assert code == 1
-    assert lines(told)[-1][:2] == ["base", "no"]
+    assert lines(printed)[-1][:2] == ["base", "no"]
     theta0 = {name: weights.detach() for name, weights in engine.backbone.visual.named_parameters()}
     bank = TaskVectorBank.from_vectors([vector("a", 0, theta0), vector("b", 1, theta0)], storage="int8")
     save_bank(bank, tmp_path / "fits.safetensors")
-    code, told, _ = run(capsys, "verify", tmp_path / "fits.safetensors", "--model", "bundled")
-    assert code == 0, told
-    assert lines(told)[-1][:2] == ["base", "yes"]
+    code, printed, _ = run(capsys, "verify", tmp_path / "fits.safetensors", "--model", "bundled")
+    assert code == 0, printed
+    assert lines(printed)[-1][:2] == ["base", "yes"]
     first = next(iter(theta0))
     moved = theta0 | {first: theta0[first] + 1}
     *_, last = check_bank(tmp_path / "fits.safetensors", base=moved)
@@ -170,16 +171,16 @@ def test_verify_compares_the_base_with_a_model(path, tmp_path, capsys, engine):
 
 def test_compress_writes_the_bank_smaller_and_tells_the_loss(path, tmp_path, capsys):
     small = tmp_path / "small.safetensors"
-    code, told, _ = run(capsys, "compress", path, "--storage", "int8", "-o", small, "--json")
-    facts = json.loads(told)
+    code, printed, _ = run(capsys, "compress", path, "--storage", "int8", "-o", small, "--json")
+    facts = json.loads(printed)
     assert code == 0
     assert load_bank(small).storage == "int8"
     assert facts["nbytes"] == small.stat().st_size < 0.4 * facts["nbytes_before"]
     assert [it["name"] for it in facts["vectors"]] == ["cars", "signs"]
     assert all(it["cosine"] > 0.999 and 0 < it["relative_error"] < 0.02 for it in facts["vectors"])
-    code, told, _ = run(capsys, "compress", path, "--storage", "int4", "-o", small)
+    code, printed, _ = run(capsys, "compress", path, "--storage", "int4", "-o", small)
     assert code == 0
-    assert lines(told)[0] == ["vector", "cosine", "error", "%"]
+    assert lines(printed)[0] == ["vector", "cosine", "error", "%"]
     assert load_bank(small).storage == "int4"
 
 
@@ -188,10 +189,95 @@ def test_compress_writes_the_bank_smaller_and_tells_the_loss(path, tmp_path, cap
     [
         (["--storage", "int9", "-o", "x.safetensors"], 1, "storage 'int9' is not known. Did you mean 'int"),
         (["--storage", "int8", "-o", "no/such/x.safetensors"], 2, "in a folder that exists"),
-        (["--storage", "int8"], 2, "-o/--output"),
+        (["--storage", "int8"], 2, "Missing option '-o' / '--output'"),
     ],
 )
 def test_compress_refuses_before_it_works(path, capsys, words, code, sentence):
-    found, told, error = run(capsys, "compress", path, *words)
-    assert (found, told) == (code, "")
+    found, printed, error = run(capsys, "compress", path, *words)
+    assert (found, printed) == (code, "")
     assert sentence in error
+
+
+# ---- import
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory, engine):
+    """Two towers near the bundled one: a state dict in a wrapping, and one with prefixes."""
+    folder = tmp_path_factory.mktemp("runs")
+    draw = torch.Generator().manual_seed(0)
+    state = engine.backbone.visual.state_dict()
+
+    def tuned(prefix: str):
+        return {
+            f"{prefix}{name}": t + 0.01 * torch.randn(t.shape, generator=draw) if t.is_floating_point() else t
+            for name, t in state.items()
+        }
+
+    torch.save({"epoch": 1, "state_dict": tuned("module.visual.")}, folder / "cars.pt")
+    torch.save(tuned(""), folder / "7.pt")
+    return folder
+
+
+def test_files_become_a_bank_of_the_bundled_model(checkpoints, tmp_path, capsys):
+    out = tmp_path / "b.safetensors"
+    words = [
+        str(checkpoints / "cars.pt"),
+        f"signs={checkpoints / '7.pt'}",
+        "--storage",
+        "int8",
+        "-o",
+        str(out),
+    ]
+    assert main(["bank", "import", *words]) == 0
+    printed = capsys.readouterr()
+    rows = [line.split() for line in printed.out.splitlines()]
+    assert rows[1][:2] == ["cars", "open_clip"]
+    assert rows[2][:2] == ["signs", "open_clip"]
+    assert f"{out}: 2 vectors" in printed.out
+    assert load_bank(out).tasks == ("cars", "signs")
+    assert main(["bank", "verify", str(out), "--model", "bundled"]) == 0
+
+
+def test_import_as_json_has_every_vector(checkpoints, tmp_path, capsys):
+    out = tmp_path / "b.safetensors"
+    assert main(["bank", "import", str(checkpoints), "-o", str(out), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [it["name"] for it in facts["vectors"]] == ["7", "cars"]
+    assert all(it["norm"] > 1 for it in facts["vectors"])
+    assert (facts["storage"], facts["model"]) == ("float16", "bundled")
+    assert facts["nbytes"] == out.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["x.pt"], 2, "say where to: -o OUT"),
+        (["x.pt", "-o", "no/such/b.safetensors"], 2, "in a folder that exists"),
+        (["x.pt", "-o", "b.safetensors"], 1, "'x.pt' is no file, no folder, no hub id"),
+        (["x.pt", "-o", "b.safetensors", "--storage", "int3"], 1, "storage 'int3' is not known"),
+        (["fredzzhang-atlas"], 1, "unpack the archives"),
+    ],
+)
+def test_what_cannot_be_imported_is_one_line(words, code, sentence, capsys):
+    assert main(["bank", "import", *words]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert sentence in printed.err
+
+
+def test_a_hostile_file_is_one_line_and_leaves_no_bank(tmp_path, capsys):
+    mark = tmp_path / "ran"
+
+    class Trap:
+        def __reduce__(self):
+            return mark.touch, ()
+
+    (tmp_path / "w.pt").write_bytes(b"".join(pickle.dumps(it, 2) for it in (0x1950A86A20F9469CFC6C, 1001)))
+    with (tmp_path / "w.pt").open("ab") as file:
+        file.write(pickle.dumps({"little_endian": True}, 2) + pickle.dumps(Trap(), 2))
+    assert main(["bank", "import", str(tmp_path / "w.pt"), "-o", str(tmp_path / "b.safetensors")]) == 1
+    assert "none of it was run" in capsys.readouterr().err
+    assert not mark.exists()
+    assert not (tmp_path / "b.safetensors").exists()

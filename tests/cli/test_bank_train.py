@@ -8,13 +8,10 @@ import pytest
 
 from atlas_engine.bank.bank_file import load_bank, save_bank
 from atlas_engine.cli import main
-from atlas_engine.cli.command import Group, Row
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 
 QUICK = {"steps": 6, "batch": 4, "lr": 0.01, "warm-up": 1, "measure-every": 3, "save-every": 2}
-ROWS = [Row("bank", "train", "Make a task vector.", "atlas_engine.cli.bank_train:TRAIN")]
-GROUPS = {"bank": Group("Banks.", ("atlas bank train --help", "atlas bank train --help"))}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +29,7 @@ def small(monkeypatch):
 
 def train(*words):
     quick = [word for flag, value in QUICK.items() for word in (f"--{flag}", str(value))]
-    return main(["bank", "train", *quick, *map(str, words)], rows=ROWS, groups=GROUPS)
+    return main(["bank", "train", *quick, *map(str, words)])
 
 
 def test_a_folder_becomes_a_bank_file_of_one_vector(small, photos, tmp_path, capsys):
@@ -52,13 +49,13 @@ def test_a_bank_takes_one_vector_after_another_and_replaces_by_name(small, photo
     out = tmp_path / "bank.safetensors"
     for name, seed in (("one", 0), ("two", 1), ("one", 2)):
         assert train(photos, "--name", name, "--into", out, "--seed", seed, "--json") == 0
-    told = json.loads(capsys.readouterr().out.split("\n}\n")[-2] + "\n}")
+    printed = json.loads(capsys.readouterr().out.split("\n}\n")[-2] + "\n}")
     bank = load_bank(out)
     assert bank.tasks == ("one", "two")
-    assert bank.infos[0].digest == told["digest"]
-    assert (told["name"], told["seed"], told["file"]) == ("one", "2", str(out))
-    assert told["accuracy_after"] == bank.infos[0].accuracy_after
-    assert told["norm"] == pytest.approx(bank.vector("one").norm())
+    assert bank.infos[0].digest == printed["digest"]
+    assert (printed["name"], printed["seed"], printed["file"]) == ("one", "2", str(out))
+    assert printed["accuracy_after"] == bank.infos[0].accuracy_after
+    assert printed["norm"] == pytest.approx(bank.vector("one").norm())
 
 
 def test_a_stopped_command_given_again_goes_on(small, photos, tmp_path, monkeypatch, capsys):
@@ -112,9 +109,9 @@ def test_a_bank_of_another_base_is_refused_before_the_work(
 ):
     before = bank_of_another_base.read_bytes()
     assert train(photos, "--name", "c", "--into", bank_of_another_base) == 1
-    said = capsys.readouterr().err
-    assert "holds vectors of another base model" in said
-    assert said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert "holds vectors of another base model" in err
+    assert err.count("\n") == 1
     assert bank_of_another_base.read_bytes() == before
 
 
@@ -129,7 +126,8 @@ def bank_of_another_base(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["--name", "c"], 2, "one of the arguments -o/--output --into is required"),
+        (["--name", "c"], 2, "say where the vector goes: -o/--output or --into, one of the two."),
+        (["--name", "c", "-o", "x.safetensors", "--into", "y.safetensors"], 2, "one of the two"),
         (["--name", "a/b", "-o", "x.safetensors"], 1, "a vector cannot be called 'a/b'"),
         (["--name", "c", "-o", "nowhere/x.safetensors"], 1, "Give a file name in a folder that exists"),
         (["--name", "c", "-o", "x.safetensors", "--storage", "int7"], 1, "storage 'int7' is not known"),
@@ -140,9 +138,9 @@ def bank_of_another_base(tmp_path):
 def test_bad_words_are_one_sentence(small, photos, tmp_path, monkeypatch, capsys, words, code, sentence):
     monkeypatch.chdir(tmp_path)
     assert train(photos, *words) == code
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,12 +11,10 @@ import torch
 
 from atlas_engine.bank import TaskVector, TaskVectorBank, save_bank
 from atlas_engine.bank.blocks import block_table
-from atlas_engine.cli.command import Row
-from atlas_engine.cli.frame import main
+from atlas_engine.cli import main
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.recipe import Recipe
 
-ROWS = (Row("show", "", "Print a recipe.", "atlas_engine.cli.show:SHOW"),)
 BLOCKS = block_table([("conv1.weight", torch.zeros(4, 3, 2, 2)), ("proj", torch.zeros(4, 2))])
 
 
@@ -37,7 +35,7 @@ def save(path, values, layout):
 
 def test_it_prints_where_a_recipe_comes_from_and_its_heaviest_task_first(tmp_path, capsys):
     path = save(tmp_path / "r.safetensors", [[0.1, 0.0], [0.5, -1.5]], Layout())
-    assert main(["show", path], rows=ROWS, groups={}) == 0
+    assert main(["show", path]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.split() == ["classes", "otter,", "seal"] for line in lines)
     assert any(line.split() == ["config", "lr=0.1"] for line in lines)
@@ -55,7 +53,7 @@ def test_it_prints_where_a_recipe_comes_from_and_its_heaviest_task_first(tmp_pat
 )
 def test_json_has_every_fact_for_every_layout(tmp_path, capsys, values, layout):
     path = save(tmp_path / "r.safetensors", values, layout)
-    assert main(["show", path, "--json"], rows=ROWS, groups={}) == 0
+    assert main(["show", path, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["model_fingerprint"] == "a" * 64
     assert shown["tasks"][0] == {
@@ -69,11 +67,11 @@ def test_json_has_every_fact_for_every_layout(tmp_path, capsys, values, layout):
 
 def test_what_is_no_recipe_is_one_line_on_stderr(tmp_path, capsys):
     (tmp_path / "r").write_bytes(b"GIF89a")
-    assert main(["show", str(tmp_path / "r")], rows=ROWS, groups={}) == 1
-    told = capsys.readouterr()
-    assert not told.out
-    assert told.err.count("\n") == 1
-    assert "is not a recipe" in told.err
+    assert main(["show", str(tmp_path / "r")]) == 1
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert printed.err.count("\n") == 1
+    assert "is not a recipe" in printed.err
 
 
 def make_bank(path):
@@ -95,22 +93,22 @@ def save_for(bank, path, *, model="ViT-B-32/openai"):
 
 
 def shown(capsys, *words):
-    assert main(["show", *words, "--json"], rows=ROWS, groups={}) == 0
+    assert main(["show", *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_with_its_bank_a_recipe_shows_how_far_each_vector_moves_the_model(tmp_path, capsys):
     bank = make_bank(tmp_path / "bank.safetensors")
     path = save_for(bank, tmp_path / "r")
-    told = shown(capsys, path, "--bank", str(tmp_path / "bank.safetensors"))
-    first, second = told["tasks"]
+    printed = shown(capsys, path, "--bank", str(tmp_path / "bank.safetensors"))
+    first, second = printed["tasks"]
     cars, signs = 9 * 48, 0.2**2 * 48 + 49 * 8  # squared lengths: λ² τ² times the numbers of a block
     assert (first["task"], second["task"]) == ("cars", "signs")
     assert first["contribution"] == pytest.approx(cars**0.5)
     assert first["share"] == pytest.approx(cars / (cars + signs))
-    assert told["contributions"]["blocks"] == ["conv1.weight", "proj"]
-    assert told["contributions"]["tasks"][1]["by_block"] == pytest.approx([0.2 * 48**0.5, 7 * 8**0.5])
-    assert main(["show", path, "--bank", str(tmp_path / "bank.safetensors")], rows=ROWS, groups={}) == 0
+    assert printed["contributions"]["blocks"] == ["conv1.weight", "proj"]
+    assert printed["contributions"]["tasks"][1]["by_block"] == pytest.approx([0.2 * 48**0.5, 7 * 8**0.5])
+    assert main(["show", path, "--bank", str(tmp_path / "bank.safetensors")]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[-2:] == ["19.85", "0.4769"]
 
 
@@ -131,7 +129,7 @@ def test_the_models_own_bank_is_found_where_it_is_the_recipes(tmp_path, capsys, 
 def test_a_bank_that_is_not_the_recipes_is_refused(tmp_path, capsys):
     make_bank(tmp_path / "bank.safetensors")
     path = save(tmp_path / "r", [[0.1, 0.0], [0.5, -1.5]], Layout())
-    assert main(["show", path, "--bank", str(tmp_path / "bank.safetensors")], rows=ROWS, groups={}) == 1
+    assert main(["show", path, "--bank", str(tmp_path / "bank.safetensors")]) == 1
     assert "with the bank bbbbbbbbbbbb, and the bank" in capsys.readouterr().err
 
 
@@ -154,10 +152,10 @@ def test_the_figure_is_of_lambda_and_beside_it_of_contributions(tmp_path, capsys
 )
 def test_a_figure_that_cannot_be_written_is_refused_at_once(tmp_path, capsys, name, sentence):
     path = save(tmp_path / "r", [[0.1, 0.0], [0.5, -1.5]], Layout())
-    assert main(["show", path, "--figure", str(tmp_path / name)], rows=ROWS, groups={}) == 2
-    told = capsys.readouterr()
-    assert not told.out
-    assert sentence in told.err
+    assert main(["show", path, "--figure", str(tmp_path / name)]) == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert sentence in printed.err
 
 
 def test_wild_coefficients_are_shown_and_not_a_bug(tmp_path, capsys):

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from atlas_engine.errors import ConfigError, EvalError, SupportError
-from studies.few_shot import GridSettings, dataset_names, require_pictures, run_grid
+from atlas_engine.errors import ConfigError, SupportError
+from studies.few_shot import GridSettings, require_pictures, run_grid
 from studies.ledger import Ledger
 from studies.methods import STUDY_METHODS, Solver
 from studies.problems import draw_problem, with_shots
@@ -151,14 +151,6 @@ def test_settings_are_in_order_and_without_repetition():
     ):
         with pytest.raises(ConfigError, match=sentence):
             GridSettings(**wrong)
-
-
-def test_a_name_has_as_much_of_the_path_as_it_needs(tmp_path):
-    paths = [tmp_path / "pacs" / "photo", tmp_path / "office" / "photo", tmp_path / "pets"]
-    assert dataset_names(paths) == ["pacs/photo", "office/photo", "pets"]
-    assert dataset_names(paths[:1]) == ["photo"]
-    with pytest.raises(EvalError, match="photo is given twice"):
-        dataset_names([paths[0], tmp_path / "office" / ".." / "pacs" / "photo"])
 
 
 def test_a_class_that_is_too_small_is_named_before_anything_is_measured(folders):

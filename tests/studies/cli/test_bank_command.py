@@ -11,7 +11,7 @@ from atlas_engine.bank import TaskVectorBank
 from atlas_engine.bank.bank_file import save_bank
 from atlas_engine.bank.vector import TaskVector, VectorInfo
 from atlas_engine.engine import Atlas
-from tests.cli.places import BANK, require_refusal
+from tests.cli.image_sets import BANK, require_refusal
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 from tests.tiny import tiny_vectors
@@ -20,7 +20,7 @@ QUICK = ("--shots", "2", "--seeds", "2", "--max-test", "6", "--steps", "2", "--b
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def image_sets(tmp_path_factory):
     """Two targets and a bank of three vectors."""
     root = tmp_path_factory.mktemp("eval")
     write_pictures(root / "colours", {"red": 6, "blue": 6})
@@ -39,16 +39,16 @@ def _vectors() -> list[TaskVector]:
 
 
 @pytest.fixture
-def study(places, tiny_atlas):
+def study(image_sets, tiny_atlas):
     def run(verb, *words, bank=BANK):
-        targets = [places / "colours", places / "greens"]
-        return tiny_atlas("eval", verb, *targets, "--bank", places / bank, *QUICK, *words)
+        targets = [image_sets / "colours", image_sets / "greens"]
+        return tiny_atlas("eval", verb, *targets, "--bank", image_sets / bank, *QUICK, *words)
 
     return run
 
 
 def test_donors_tell_gains_cosines_and_norms(study, tmp_path):
-    code, told, _ = study(
+    code, printed, _ = study(
         "donors",
         "--json",
         tmp_path / "d.json",
@@ -59,7 +59,7 @@ def test_donors_tell_gains_cosines_and_norms(study, tmp_path):
     )
     assert code == 0
     assert all(
-        title in told for title in ("Targets", "What each vector is good for", "length", "like each other")
+        title in printed for title in ("Targets", "What each vector is good for", "length", "like each other")
     )
     result = json.loads((tmp_path / "d.json").read_text())
     assert len(result["trials"]) == 4 * 2 * 2
@@ -69,15 +69,17 @@ def test_donors_tell_gains_cosines_and_norms(study, tmp_path):
     assert page.count("| vector |") == 3
     assert "2 shots, 2 seed(s)" in page
     for name in ("d.svg", "d-cosines.svg", "d-norms.svg"):
-        said = [element.text for element in ET.parse(tmp_path / name).iter()]
-        assert {"task0", "task1", "task2"} <= set(said)
+        texts = [element.text for element in ET.parse(tmp_path / name).iter()]
+        assert {"task0", "task1", "task2"} <= set(texts)
 
 
 def test_a_gain_in_the_table_is_the_mean_of_the_trials(study, tmp_path):
-    _, told, _ = study("donors", "--json", tmp_path / "d.json")
+    _, printed, _ = study("donors", "--json", tmp_path / "d.json")
     trials = json.loads((tmp_path / "d.json").read_text())["trials"]
     own = [t["accuracy"] - t["zero_shot"] for t in trials if (t["arm"], t["target"]) == ("task1", "colours")]
-    row = next(line.split() for line in told.split("What each")[1].splitlines() if line.startswith("task1"))
+    row = next(
+        line.split() for line in printed.split("What each")[1].splitlines() if line.startswith("task1")
+    )
     assert float(row[1].replace("−", "-")) == pytest.approx(100 * sum(own) / 2, abs=0.051)
 
 
@@ -103,8 +105,8 @@ def test_a_stopped_command_goes_on_where_it_was(study, tmp_path, monkeypatch):
         return real(self, *words, **more)
 
     monkeypatch.setattr(Atlas, "few_shot", few_shot)
-    code, told, _ = study("donors", "--json", tmp_path / "d.json")
-    assert (code, told) == (130, "")
+    code, printed, _ = study("donors", "--json", tmp_path / "d.json")
+    assert (code, printed) == (130, "")
     assert not (tmp_path / "d.json").exists()
     assert len((tmp_path / "d.json.rows").read_text().splitlines()) == 5
     assert study("donors", "--json", tmp_path / "d.json")[0] == 0
@@ -112,9 +114,9 @@ def test_a_stopped_command_goes_on_where_it_was(study, tmp_path, monkeypatch):
 
 
 def test_bits_tell_costs_and_accuracies(study, tmp_path):
-    code, told, _ = study("bits", "--storages", "float16,int8", "--json", tmp_path / "b.json")
+    code, printed, _ = study("bits", "--storages", "float16,int8", "--json", tmp_path / "b.json")
     assert code == 0
-    costs, accuracies = told.split("\n\n")[:2]
+    costs, accuracies = printed.split("\n\n")[:2]
     assert [line.split()[0] for line in costs.splitlines()[2:]] == ["float32", "float16", "int8"]
     assert [line.split()[0] for line in accuracies.splitlines()[2:]] == [
         "float32",
@@ -128,9 +130,9 @@ def test_bits_tell_costs_and_accuracies(study, tmp_path):
 
 
 def test_selection_tells_strategies_by_budget(study, tmp_path):
-    code, told, _ = study("selection", "--budgets", "1,2,9", "--json", tmp_path / "s.json")
+    code, printed, _ = study("selection", "--budgets", "1,2,9", "--json", tmp_path / "s.json")
     assert code == 0
-    mean, *each, _ = told.split("\n\n")
+    mean, *each, _ = printed.split("\n\n")
     assert len(each) == 2
     columns = mean.splitlines()[1]
     assert "b = 1" in columns
@@ -164,8 +166,8 @@ def test_bad_words_are_one_sentence(study, tmp_path, monkeypatch, verb, words, c
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_bank_that_lost_its_bits_is_refused(study, places):
-    save_bank(TaskVectorBank.from_vectors(_vectors(), storage="float16"), places / "half.safetensors")
-    code, _, said = study("bits", bank="half.safetensors")
+def test_a_bank_that_lost_its_bits_is_refused(study, image_sets):
+    save_bank(TaskVectorBank.from_vectors(_vectors(), storage="float16"), image_sets / "half.safetensors")
+    code, _, err = study("bits", bank="half.safetensors")
     assert code == 1
-    assert "Give the float32 bank that it was made from" in said
+    assert "Give the float32 bank that it was made from" in err

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from atlas_engine.cli.frame import main
+from atlas_engine.cli import main
 from atlas_engine.data.folders import read_folder
+from studies.cli.sets import sets
 from studies.datasets import SETS, ImageSet
 from tests.packed import by_folder, package_of, png, tgz
 
@@ -29,9 +30,9 @@ def run(*words):
 
 def test_it_makes_a_set_and_prints_what_it_holds(tmp_path, packages, capsys):
     assert run(tmp_path / "out", "toy", "--packages", packages, "--per-class", "2", "--least", "0") == 0
-    talk = capsys.readouterr()
-    assert talk.out.splitlines()[-1].split() == ["toy", "2", "4", "squares", "CC0"]
-    assert talk.err.splitlines()[:2] == ["atlas: toy: fetching", "atlas: toy: unpacking"]
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1].split() == ["toy", "2", "4", "squares", "CC0"]
+    assert printed.err.splitlines()[:2] == ["atlas: toy: fetching", "atlas: toy: unpacking"]
     assert read_folder(tmp_path / "out" / "toy").counts == (2, 2)
 
 
@@ -39,9 +40,9 @@ def test_a_second_run_has_nothing_to_say_but_the_table(tmp_path, packages, capsy
     run(tmp_path / "out", "toy", "--packages", packages)
     capsys.readouterr()
     assert run(tmp_path / "out", "toy", "--packages", packages, "--json") == 0
-    talk = capsys.readouterr()
-    assert talk.err == ""
-    assert json.loads(talk.out)[0]["classes"] == {"blue": 3, "red": 3}
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert json.loads(printed.out)[0]["classes"] == {"blue": 3, "red": 3}
 
 
 def test_packages_are_kept_beside_the_sets_where_nothing_else_was_said(tmp_path, packages, capsys):
@@ -57,10 +58,12 @@ def test_without_names_only_the_sets_of_donors_are_made(tmp_path, packages, monk
     assert [record["set"] for record in json.loads(capsys.readouterr().out)] == ["toy"]
 
 
-def test_the_help_says_which_sets_are_made_by_name_only(capsys):
-    assert run("--help") == 0
-    talk = "".join(capsys.readouterr().out.split())  # lines break inside of names
-    assert "emoji-fluent,clip-art);onlybyname,foraligningamodel:named-doodles,named-emoji" in talk
+def test_the_help_says_which_sets_are_made_by_name_only():
+    names = next(param for param in sets.params if param.name == "names")
+    assert (
+        "emoji-fluent, clip-art); only by name, for aligning a model: named-doodles, named-emoji"
+        in names.help
+    )
 
 
 def test_an_unknown_set_is_misuse_and_the_nearest_is_offered(tmp_path, capsys):

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from studies.methods import Solver
-from tests.cli.places import BANK, require_refusal, write_places
+from tests.cli.image_sets import BANK, require_refusal, write_image_sets
 from tests.drawn import write_pictures
 
 QUICK = ("--shots", "2", "--seeds", "2", "--max-test", "6", "--steps", "2", "--batch", "4")
@@ -16,20 +16,20 @@ METHODS = ("--methods", "zero-shot,lpp,atlas,auto", "--damages", "fog:3")
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def image_sets(tmp_path_factory):
     """One set in two domains, one with other classes, and a bank."""
     sets = {"pacs/photo": {"red": 6, "blue": 6}, "other": {"dark_green": 6, "grey": 6}}
-    root = write_places(tmp_path_factory.mktemp("transfer"), sets)
+    root = write_image_sets(tmp_path_factory.mktemp("transfer"), sets)
     write_pictures(root / "pacs" / "sketch", {"red": 6, "blue": 6, "grey": 6}, side=12)
     return root
 
 
 @pytest.fixture
-def ask(places, tiny_atlas):
+def ask(image_sets, tiny_atlas):
     def run(*words, sources=("pacs/photo",), to=("pacs/sketch",), bank=True):
-        banked = ("--bank", places / BANK) if bank else ()
-        others = [word for name in to for word in ("--to", places / name)]
-        folders = [places / source for source in sources]
+        banked = ("--bank", image_sets / BANK) if bank else ()
+        others = [word for name in to for word in ("--to", image_sets / name)]
+        folders = [image_sets / source for source in sources]
         return tiny_atlas("eval", "transfer", *folders, *others, *banked, *QUICK, *words)
 
     return run
@@ -37,7 +37,7 @@ def ask(places, tiny_atlas):
 
 def test_it_writes_rows_tables_and_a_figure(ask, tmp_path):
     words = ("--json", "f.json", "--markdown", "f.md", "--figure", "f.svg")
-    code, told, _ = ask(
+    code, printed, _ = ask(
         *METHODS, *(tmp_path / w if w[0] == "f" else w for w in words), sources=("pacs/photo", "other")
     )
     assert code == 0
@@ -46,7 +46,7 @@ def test_it_writes_rows_tables_and_a_figure(ask, tmp_path):
     assert {row["domain"] for row in rows if row["source"] == "photo"} == {"photo", "sketch", "fog:3"}
     page = (tmp_path / "f.md").read_text()
     for text in ("lost away", "photo: accuracy in %, learned from 2 shots", "2 steps of 4", "(3 of float32)"):
-        assert text in told
+        assert text in printed
         assert text in page
     assert "photo (home)" in [element.text for element in ET.parse(tmp_path / "f.svg").iter()]
 

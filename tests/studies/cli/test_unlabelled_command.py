@@ -9,28 +9,28 @@ import pytest
 
 from atlas_engine.engine import Atlas
 from studies.corruptions import Corruption
-from tests.cli.places import BANK, require_refusal, write_places
+from tests.cli.image_sets import BANK, require_refusal, write_image_sets
 
 QUICK = ("--sizes", "4,all", "--seeds", "2", "--max-size", "6", "--steps", "1")
 BASELINE = ("--methods", "zero-shot,ln-entropy")
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def image_sets(tmp_path_factory):
     """Two sets of one name in different places, and a bank."""
     sets = {
         "pacs/photo": {"red": 6, "blue": 6},
         "office/photo": {"dark_green": 6, "grey": 6, "task1": 5},
         "task1": {"red": 6, "grey": 6},
     }
-    return write_places(tmp_path_factory.mktemp("eval"), sets)
+    return write_image_sets(tmp_path_factory.mktemp("eval"), sets)
 
 
 @pytest.fixture
-def compare(places, tiny_atlas):
+def compare(image_sets, tiny_atlas):
     def run(*words, targets=("pacs/photo", "office/photo"), bank=True):
-        banked = ("--bank", places / BANK) if bank else ()
-        folders = [places / target for target in targets]
+        banked = ("--bank", image_sets / BANK) if bank else ()
+        folders = [image_sets / target for target in targets]
         return tiny_atlas("eval", "test-time", *folders, *banked, *QUICK, *words)
 
     return run
@@ -38,7 +38,7 @@ def compare(places, tiny_atlas):
 
 def test_it_writes_a_list_of_rows_and_prints_the_tables(compare, tmp_path):
     outputs = ("--json", tmp_path / "t.json", "--markdown", tmp_path / "t.md", "--figure", tmp_path / "t.svg")
-    code, told, _ = compare(*BASELINE, "--corrupt", "none,fog:3", "--corrupt", "contrast:2", *outputs)
+    code, printed, _ = compare(*BASELINE, "--corrupt", "none,fog:3", "--corrupt", "contrast:2", *outputs)
     assert code == 0
     rows = json.loads((tmp_path / "t.json").read_text())
     assert len(rows) == 2 * 3 * 2 * 2 * 2 * 2, "data sets, damages, seeds, present, sizes, methods"
@@ -49,25 +49,25 @@ def test_it_writes_a_list_of_rows_and_prints_the_tables(compare, tmp_path):
     assert all(expected <= set(row) for row in rows)
     titles = ("mean over 4 shifted set(s)", "mean over 2 clean set(s)", "worst set", "pacs/photo: accuracy")
     page = (tmp_path / "t.md").read_text()
-    assert all(title in told and title in page for title in titles)
-    assert "2 seed(s), all classes; n = all is at most 6 images" in told
-    said = [element.text for element in ET.parse(tmp_path / "t.svg").iter()]
-    assert {"ln-entropy, shifted", "ln-entropy, clean", "n = 4", "n = all, few"} <= set(said)
+    assert all(title in printed and title in page for title in titles)
+    assert "2 seed(s), all classes; n = all is at most 6 images" in printed
+    texts = [element.text for element in ET.parse(tmp_path / "t.svg").iter()]
+    assert {"ln-entropy, shifted", "ln-entropy, clean", "n = 4", "n = all, few"} <= set(texts)
 
 
 def test_a_number_in_the_table_is_the_mean_of_the_rows(compare, tmp_path):
-    _, told, _ = compare(*BASELINE, "--present", "all", "--json", tmp_path / "t.json")
+    _, printed, _ = compare(*BASELINE, "--present", "all", "--json", tmp_path / "t.json")
     rows = json.loads((tmp_path / "t.json").read_text())
     own = [r["accuracy"] - r["zero_shot"] for r in rows if (r["method"], r["size"]) == ("ln-entropy", 4)]
-    line = next(line for line in told.splitlines() if line.startswith("ln-entropy"))
+    line = next(line for line in printed.splitlines() if line.startswith("ln-entropy"))
     assert float(line.split()[1]) == pytest.approx(100 * sum(own) / len(own), abs=0.051)
 
 
 def test_a_domain_may_be_said_to_be_shifted(compare):
-    _, told, _ = compare(*BASELINE, "--shifted", "pacs/photo")
-    assert "mean over 1 shifted set(s)" in told
-    assert "mean over 1 clean set(s)" in told
-    assert "Shifted as they are: pacs/photo." in told
+    _, printed, _ = compare(*BASELINE, "--shifted", "pacs/photo")
+    assert "mean over 1 shifted set(s)" in printed
+    assert "mean over 1 clean set(s)" in printed
+    assert "Shifted as they are: pacs/photo." in printed
 
 
 def test_a_command_given_again_measures_nothing_and_says_the_same(compare, tmp_path, monkeypatch):
@@ -90,8 +90,8 @@ def test_a_stopped_command_goes_on_where_it_was(compare, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Atlas, "test_time_norms", learn)
     words = ("--methods", "ln-entropy", "--present", "all", "--json", tmp_path / "t.json")
-    code, told, _ = compare(*words)
-    assert (code, told) == (130, "")
+    code, printed, _ = compare(*words)
+    assert (code, printed) == (130, "")
     assert not (tmp_path / "t.json").exists()
     assert len((tmp_path / "t.json.rows").read_text().splitlines()) == 3
     assert compare(*words)[0] == 0
@@ -112,17 +112,17 @@ def test_rows_of_two_machines_make_one_table(compare, tmp_path):
 
 def test_methods_that_mix_are_measured_with_the_bank_and_without_what_is_named(compare, tmp_path):
     words = ("--methods", "zero-shot,entropy,auto", "--sizes", "4", "--seeds", "1", "--present", "all")
-    code, told, said = compare(*words, "--json", tmp_path / "t.json", targets=["task1"])
+    code, printed, err = compare(*words, "--json", tmp_path / "t.json", targets=["task1"])
     assert code == 0
-    assert "(3 of float32)" in told
-    assert "vector 'task1' was made from task1" in said
+    assert "(3 of float32)" in printed
+    assert "vector 'task1' was made from task1" in err
     rows = json.loads((tmp_path / "t.json").read_text())
     assert [row["method"] for row in rows] == ["zero-shot", "entropy", "auto"]
     assert all(row["accuracy"] == row["zero_shot"] for row in rows if row["rolled_back"])
-    code, told, said = compare(*words, "--without", "task1", targets=["task1"])
+    code, printed, err = compare(*words, "--without", "task1", targets=["task1"])
     assert code == 0
-    assert "(2 of float32)" in told
-    assert "made from" not in said
+    assert "(2 of float32)" in printed
+    assert "made from" not in err
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_without_a_bank_there_is_zero_shot(compare):
     refusal = compare("--methods", "zero-shot,ln-ufm,auto", bank=False)
     require_refusal(refusal, 2, "tiny has no bank of task vectors, and ln-ufm, auto need them")
     assert "--methods zero-shot" in refusal[2]
-    code, told, _ = compare("--methods", "zero-shot", bank=False)
+    code, printed, _ = compare("--methods", "zero-shot", bank=False)
     assert code == 0
-    assert "pacs/photo: accuracy of zero-shot" in told
+    assert "pacs/photo: accuracy of zero-shot" in printed
 
 
 def test_bad_folders_are_one_sentence(compare):

