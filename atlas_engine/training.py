@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from atlas_engine import runtime
-from atlas_engine.bank.learners import apply_difference
 from atlas_engine.bank.train import (
     FineTuned,
     FineTuneSettings,
@@ -30,6 +29,7 @@ from atlas_engine.bank.train import (
     View,
     fine_tune,
 )
+from atlas_engine.bank.tunable import apply_difference
 from atlas_engine.bank.vector import TaskVector, VectorInfo, fingerprint
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.clip.text import check_class_names, find_templates

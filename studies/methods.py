@@ -28,8 +28,8 @@ from atlas_engine.adapt import few_shot
 from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.verdict import ZERO_SHOT
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.learners import apply_difference
 from atlas_engine.bank.train import FineTuneSettings, LabelledPixels, TrainingTask, fine_tune
+from atlas_engine.bank.tunable import apply_difference
 from atlas_engine.data.augment import Augment
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import ConfigError, unknown_name

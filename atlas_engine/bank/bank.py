@@ -23,7 +23,7 @@ from torch import Tensor
 from atlas_engine.bank.blocks import Block, BlockTable
 from atlas_engine.bank.budget import MemoryPlan, plan_memory
 from atlas_engine.bank.panels import BundlePanel, DensePanel, Panel, Rows
-from atlas_engine.bank.storage import assemble, gathered, storage_named
+from atlas_engine.bank.storage import assemble, bundle_small_blocks, storage_named
 from atlas_engine.bank.vector import TaskVector, VectorInfo
 from atlas_engine.errors import BankError, unknown_name
 from atlas_engine.files import human_nbytes
@@ -169,7 +169,7 @@ class TaskVectorBank:
             return self
         position = {m: i for i, m in enumerate(kept)}
         every = [part for panel in self.panels for part in _single(panel)]
-        panels = gathered(_moved(part, position[m]) for m, part in every if m in position)
+        panels = bundle_small_blocks(_moved(part, position[m]) for m, part in every if m in position)
         blocks = BlockTable(self.blocks[m] for m in kept)
         return self._derived(panels, positions=range(len(self.tasks)), rows=self.rows, blocks=blocks)
 

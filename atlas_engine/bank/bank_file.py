@@ -27,7 +27,7 @@ from atlas_engine.bank.blocks import Block, BlockTable, block_table
 from atlas_engine.bank.budget import plan_memory
 from atlas_engine.bank.packed import LowRankPanel, QuantPanel
 from atlas_engine.bank.panels import DensePanel, Panel, Rows
-from atlas_engine.bank.storage import SMALL, gathered, storage_named
+from atlas_engine.bank.storage import SMALL, bundle_small_blocks, storage_named
 from atlas_engine.bank.tensor_file import TensorFile, write_tensors
 from atlas_engine.bank.vector import VectorInfo, fingerprint
 from atlas_engine.config import assets_folder, cache_folder
@@ -126,7 +126,7 @@ class BankFile:
         else:
             parts = [self._moved(panel, kept, device) for panel in self.parts()]
         return TaskVectorBank(
-            gathered(_small(part, self.blocks) for part in parts),
+            bundle_small_blocks(_small(part, self.blocks) for part in parts),
             tasks=[self.tasks[t] for t in kept],
             blocks=self.blocks,
             base=self.base,

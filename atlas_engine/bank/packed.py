@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from atlas_engine.bank import native
+from atlas_engine.bank.kernels import cpu
 from atlas_engine.bank.panels import Panel
 
-__all__ = ["LowRankPanel", "QuantPanel", "group_size", "quantised", "truncated"]
+__all__ = ["LowRankPanel", "QuantPanel", "group_size", "quantise", "truncate_rank"]
 
 GROUP = 128
 """The most numbers that share a scale in int4."""
@@ -67,8 +67,8 @@ class QuantPanel(Panel):
         return QuantPanel(self.units, tensors["q"], tensors["scale"], self.bits)
 
     @override
-    def stored(self) -> native.Stored:
-        return native.Stored(self.q, self.scale, half=self.q.shape[2] if self.bits == 4 else 0)
+    def stored(self) -> cpu.StoredNumbers:
+        return cpu.StoredNumbers(self.q, self.scale, half=self.q.shape[2] if self.bits == 4 else 0)
 
     @override
     def fill(self, room: Tensor, start: int) -> Tensor:
@@ -85,7 +85,7 @@ class QuantPanel(Panel):
         return room
 
 
-def quantised(tau: Tensor, *, unit: int, cols: int, bits: int) -> QuantPanel:
+def quantise(tau: Tensor, *, unit: int, cols: int, bits: int) -> QuantPanel:
     """τ (T n) as a panel of `bits` (8 or 4), with `cols` numbers per output channel (even for 4)."""
     top = 2 ** (bits - 1) - 1
     group = cols if bits == 8 else group_size(cols)
@@ -179,7 +179,7 @@ class LowRankPanel(Panel):
         return self.u.to(dtype).transpose(0, 1), self.v.to(dtype).reshape(-1, self.grain)
 
 
-def truncated(tau: Tensor, *, unit: int, cols: int, rank: int) -> LowRankPanel:
+def truncate_rank(tau: Tensor, *, unit: int, cols: int, rank: int) -> LowRankPanel:
     """τ (T n) as its best rank-r factors (randomised SVD; exact where the matrix is small)."""
     matrices = tau.view(tau.shape[0], -1, cols)
     factors = [_factors(matrix, rank) for matrix in matrices]

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from atlas_engine.bank import half, native
+from atlas_engine.bank.kernels import cpu, half
 
-__all__ = ["TILE", "BundlePanel", "DensePanel", "Panel", "Rows", "normalised_half"]
+__all__ = ["TILE", "BundlePanel", "DensePanel", "Panel", "Rows", "to_scaled_half"]
 
 TILE = 256
 """Small blocks are cut into tiles of this many numbers, each belonging to one block."""
@@ -81,19 +81,19 @@ class Panel(ABC):
     def combine(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
         """into (R n) = start (n) + Σ_t w[:, t] τ[t], for weights w (R T U) with U = len(units)."""
         stored = self.stored()
-        if stored is not None and native.serves(stored, into):
-            native.combine(stored, w[..., 0], start=start, into=into)
+        if stored is not None and cpu.can_run(stored, into):
+            cpu.combine(stored, w[..., 0], start=start, into=into)
         else:
             self.combine_by_torch(w, start=start, into=into)
 
     def inner(self, g: Tensor) -> Tensor:
         """⟨τ[t], g⟩ per run, task and unit: (R n) -> (R T U)."""
         stored = self.stored()
-        if stored is not None and native.serves(stored, g):
-            return native.inner(stored, g).unsqueeze(-1)
+        if stored is not None and cpu.can_run(stored, g):
+            return cpu.inner(stored, g).unsqueeze(-1)
         return self.inner_by_torch(g)
 
-    def stored(self) -> native.Stored | None:
+    def stored(self) -> cpu.StoredNumbers | None:
         """The numbers as they lie in memory, where that is the same for all of them."""
         return None
 
@@ -184,8 +184,8 @@ class DensePanel(Panel):
         return tau if self.scale is None else tau.mul_(self.scale.to(tau.dtype).unsqueeze(1))
 
     @override
-    def stored(self) -> native.Stored:
-        return native.Stored(self.data, torch.ones(self.tasks) if self.scale is None else self.scale)
+    def stored(self) -> cpu.StoredNumbers:
+        return cpu.StoredNumbers(self.data, torch.ones(self.tasks) if self.scale is None else self.scale)
 
     @override
     def combine_by_torch(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
@@ -322,7 +322,7 @@ class BundlePanel(Panel):
         return tiles if self.scale is None else tiles * self.scale.to(dtype)[:, self.of_unit].unsqueeze(2)
 
 
-def normalised_half(tau: Tensor) -> tuple[Tensor, Tensor]:
+def to_scaled_half(tau: Tensor) -> tuple[Tensor, Tensor]:
     """τ (T n) as float16 and a power of two per task, chosen so that nothing is lost to the narrow exponent.
 
     Fine-tuning moves a weight by 1e-5 or so, where plain float16 keeps only 7 bits.

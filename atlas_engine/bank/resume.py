@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from atlas_engine.bank.learners import Learner
 from atlas_engine.bank.tensor_file import TensorFile, checksum, write_tensors
+from atlas_engine.bank.tunable import TunableTower
 from atlas_engine.bank.vector import fingerprint
 from atlas_engine.config import Settings
 from atlas_engine.errors import BankError
 
-__all__ = ["Standing", "StateFile", "identity", "remove_state"]
+__all__ = ["FineTuneState", "StateFile", "identity", "remove_state"]
 
 FORMAT = "atlas-training-1"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch's AdamW calls them
@@ -28,7 +28,7 @@ NEVER_MATTERS = ("save_every",)
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class FineTuneState:
     """How far a training has come, and the best leaves it has had on the validation split."""
 
     index: int = 0
@@ -38,12 +38,12 @@ class Standing:
     best_loss: float | None = None
     best: Mapping[str, Tensor] | None = None
 
-    def measured(self, accuracy: float, loss: float, leaves: Mapping[str, Tensor]) -> Standing:
+    def measured(self, accuracy: float, loss: float, leaves: Mapping[str, Tensor]) -> FineTuneState:
         """With one more measurement; the better accuracy wins, and of two equal ones the lower loss."""
         best = (-1.0, 0.0) if self.best_accuracy is None else (self.best_accuracy, -(self.best_loss or 0.0))
         if (accuracy, -loss) <= best:
             return replace(self, misses=self.misses + 1)
-        return Standing(self.index, 0, self.index, accuracy, loss, leaves)
+        return FineTuneState(self.index, 0, self.index, accuracy, loss, leaves)
 
     def facts(self) -> dict[str, float | None]:
         """All but the leaves, as JSON takes it."""
@@ -65,7 +65,7 @@ class StateFile:
     def __init__(self, path: Path | None, whose: Mapping[str, object]) -> None:
         self._path, self._whose = path, dict(whose)
 
-    def save(self, model: Learner, optimiser: torch.optim.AdamW, done: Standing) -> None:
+    def save(self, model: TunableTower, optimiser: torch.optim.AdamW, done: FineTuneState) -> None:
         """Write the state in place of the one before; a kill leaves the one or the other."""
         if self._path is None:
             return
@@ -76,10 +76,10 @@ class StateFile:
         manifest = {"whose": self._whose, "progress": done.facts()}
         write_tensors(self._path, tensors, manifest=manifest, format_name=FORMAT)
 
-    def restore(self, model: Learner, optimiser: torch.optim.AdamW) -> Standing:
+    def restore(self, model: TunableTower, optimiser: torch.optim.AdamW) -> FineTuneState:
         """Put the saved state back, and say how far it had come; nothing is saved: the beginning."""
         if self._path is None or not self._path.exists():
-            return Standing()
+            return FineTuneState()
         with _opened(self._path) as file:
             self._require_mine(file.manifest["whose"])
             kept = dict(file.read_all())
@@ -90,7 +90,7 @@ class StateFile:
                 moments = {m: kept[f"{m}/{name}"].to(leaf.device) for m in MOMENTS}
                 optimiser.state[leaf] = {"step": torch.tensor(float(facts["index"])), **moments}
         best = {name: tensor.to(model.leaves[name].device) for name, tensor in _under(kept, "best/").items()}
-        return Standing(**facts, best=best or None)
+        return FineTuneState(**facts, best=best or None)
 
     def _require_mine(self, other: Mapping[str, object]) -> None:
         mine = self._whose

@@ -22,7 +22,7 @@ from torch import Tensor
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import BlockTable
 from atlas_engine.bank.panels import DensePanel, Panel, Rows
-from atlas_engine.bank.storage import SMALL, gathered
+from atlas_engine.bank.storage import SMALL, bundle_small_blocks
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.errors import BankError
 
@@ -123,7 +123,7 @@ def mix_by_gradient(source: VectorSource, grads: Mapping[str, Tensor], *, budget
     names = [f"mix-{i + 1}" for i in range(b)]
     columns = tuple(zip(*origin, strict=True))
     bank = TaskVectorBank(
-        gathered(parts),
+        bundle_small_blocks(parts),
         tasks=names,
         blocks=source.blocks,
         base=source.base,

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atlas_engine import runtime
-from atlas_engine.bank.learners import VECTOR_KINDS, Learner, make_learner
-from atlas_engine.bank.resume import Standing, StateFile, identity
+from atlas_engine.bank.resume import FineTuneState, StateFile, identity
+from atlas_engine.bank.tunable import VECTOR_KINDS, TunableTower, make_tunable
 from atlas_engine.config import Settings, setting
 from atlas_engine.errors import BankError
 
@@ -135,7 +135,7 @@ def fine_tune(
     A state of another base, head, data or settings is refused by a BankError that says what differs.
     """
     runtime.keep_memory()
-    model = make_learner(visual, settings.kind, rank=settings.rank, seed=settings.seed)
+    model = make_tunable(visual, settings.kind, rank=settings.rank, seed=settings.seed)
     optimiser = torch.optim.AdamW(list(model.leaves.values()), lr=0.0, weight_decay=settings.weight_decay)
     file = StateFile(state, _identity(model, lesson, settings))
     done = file.restore(model, optimiser)
@@ -156,7 +156,7 @@ def fine_tune(
 
 
 def _step(
-    model: Learner,
+    model: TunableTower,
     optimiser: torch.optim.AdamW,
     lesson: TrainingTask,
     *,
@@ -210,13 +210,13 @@ def _is_due(index: int, every: int, last: int) -> bool:
     return index % every == 0 or index == last
 
 
-def _identity(model: Learner, lesson: TrainingTask, settings: FineTuneSettings) -> dict[str, object]:
+def _identity(model: TunableTower, lesson: TrainingTask, settings: FineTuneSettings) -> dict[str, object]:
     sets = [part for part in (lesson.train, lesson.val) if part is not None]
     data = [tensor for part in sets for tensor in (part.pixels, part.labels)]
     return identity(model.theta0, head=lesson.head, data=data, settings=settings)
 
 
-def _result(model: Learner, done: Standing, kind: str) -> FineTuned:
+def _result(model: TunableTower, done: FineTuneState, kind: str) -> FineTuned:
     if done.best is not None:
         model.restore(done.best)
     learned = {name: delta.detach().clone() for name, delta in model.difference().items()}

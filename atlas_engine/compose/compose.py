@@ -29,13 +29,13 @@ from atlas_engine.bank.panels import BundlePanel, Panel
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.errors import BankError, ConfigError
 
-__all__ = ["Arena", "Composer"]
+__all__ = ["BlockBuffers", "Composer"]
 
 _ALIGN = 64
 """Blocks begin at multiples of this many numbers, as vector units and matrix kernels like it."""
 
 
-class Arena(dict[str, Tensor]):
+class BlockBuffers(dict[str, Tensor]):
     """All blocks of a tower by name, each a view into one flat tensor `flat`: (P') or, for R runs, (R P')."""
 
     def __init__(self, views: Mapping[str, Tensor], flat: Tensor) -> None:
@@ -67,7 +67,7 @@ class Composer:
         """Free coefficients at their start, on the bank's device."""
         return self.layout.initial(len(self.bank.tasks), self.blocks, value=value).to(self.bank.device)
 
-    def buffers(self, runs: int | None = None) -> Arena:
+    def buffers(self, runs: int | None = None) -> BlockBuffers:
         """An arena for θ or for ∂L/∂θ, filled with zeros: one flat tensor with a view per block.
 
         Set each leaf's `.grad` to a view and autograd adds right into the arena; `gradient` takes it whole.
@@ -76,10 +76,10 @@ class Composer:
         flat = torch.zeros(*lead, self._numel, dtype=self._dtype, device=self.bank.device)
         spans = [(self._at[m], block) for m, block in enumerate(self.blocks)]
         views = {b.name: flat[..., at : at + b.numel].view(*lead, *b.shape) for at, b in spans}
-        return Arena(views, flat)
+        return BlockBuffers(views, flat)
 
     @torch.no_grad()
-    def compose(self, lam: Tensor, *, into: Arena | None = None) -> Arena:
+    def compose(self, lam: Tensor, *, into: BlockBuffers | None = None) -> BlockBuffers:
         """θ(λ) in new buffers, or in those given, for free coefficients λ (*shape) or (R, *shape)."""
         batched = self._is_batched(lam)
         arena = self.buffers(lam.shape[0] if batched else None) if into is None else into
@@ -102,7 +102,7 @@ class Composer:
 
     @torch.no_grad()
     def gradient(self, grads: Mapping[str, Tensor]) -> Tensor:
-        """∂L/∂λ for the free coefficients, from ∂L/∂θ by block name (or an `Arena`), of one run or of R."""
+        """∂L/∂λ for the free coefficients, from ∂L/∂θ by block name (or an `BlockBuffers`), of one run or of R."""
         missing = [name for name in self.theta0 if name not in grads]
         if missing:
             raise BankError(f"no gradient was given for block '{missing[0]}' ({len(missing)} are missing).")
@@ -247,7 +247,7 @@ class _Home:
     def gathered(self, grads: Mapping[str, Tensor], blocks: BlockTable, like: Tensor) -> Tensor:
         """∂L/∂θ of this panel's units, flat, (R n); a view wherever the numbers already lie that way."""
         runs = like.shape[0]
-        if isinstance(grads, Arena) and grads.flat.dtype == like.dtype:
+        if isinstance(grads, BlockBuffers) and grads.flat.dtype == like.dtype:
             return grads.flat.view(runs, -1)[:, self.start : self.stop]
         if not isinstance(self.panel, BundlePanel):
             return grads[blocks[self.panel.units[0]].name].reshape(runs, -1).to(like.dtype)

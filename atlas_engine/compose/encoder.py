@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from atlas_engine.compose.compose import Arena, Composer
+from atlas_engine.compose.compose import BlockBuffers, Composer
 from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.runtime import frozen_copy
 
@@ -34,8 +34,8 @@ class ComposedEncoder:
         self._tower = frozen_copy(visual)
         self._slots = _slots(self._tower, composer.blocks.names)
         self._leaves: list[dict[str, nn.Parameter]] = []  # one tower's worth per run
-        self._theta: Arena | None = None
-        self._grads: Arena | None = None
+        self._theta: BlockBuffers | None = None
+        self._grads: BlockBuffers | None = None
         self._placed = -1
         self._turn = 0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atlas_engine.bank import half
 from atlas_engine.bank.edit import compress, fidelity
-from atlas_engine.bank.packed import LowRankPanel, quantised, truncated
-from atlas_engine.bank.panels import DensePanel, normalised_half
+from atlas_engine.bank.kernels import half
+from atlas_engine.bank.packed import LowRankPanel, quantise, truncate_rank
+from atlas_engine.bank.panels import DensePanel, to_scaled_half
 from atlas_engine.bank.storage import SMALL
 from atlas_engine.errors import BankError
 
@@ -41,17 +41,17 @@ def test_an_unknown_storage_is_met_with_the_nearest(bank):
 
 def test_float16_keeps_eleven_bits_of_tiny_differences():
     tau = 1e-9 * torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
-    data, scale = normalised_half(tau)
+    data, scale = to_scaled_half(tau)
     assert torch.all((data.float() * scale[:, None] - tau).abs() <= tau.abs() * 2**-11 + 1e-9 * 2**-20)
     assert torch.equal(scale.log2(), scale.log2().round())
 
 
 def test_a_zero_vector_survives_every_format():
     zero = torch.zeros(2, SMALL)
-    data, scale = normalised_half(zero)
+    data, scale = to_scaled_half(zero)
     assert torch.equal(data.float() * scale[:, None], zero)
     for bits in (8, 4):
-        assert torch.equal(quantised(zero, unit=0, cols=128, bits=bits).decode(0, SMALL), zero)
+        assert torch.equal(quantise(zero, unit=0, cols=128, bits=bits).decode(0, SMALL), zero)
 
 
 @pytest.mark.parametrize("cols", [96, 128, 192, 202])
@@ -60,7 +60,7 @@ def test_int4_unpacks_what_it_packed(cols):
     draw = torch.Generator().manual_seed(1)
     tau = torch.randint(-7, 8, (2, 8 * cols), generator=draw).float()
     tau.view(2, 8, -1)[..., ::16] = 7
-    panel = quantised(tau, unit=0, cols=cols, bits=4)
+    panel = quantise(tau, unit=0, cols=cols, bits=4)
     assert panel.q.dtype == torch.int8
     assert panel.q.numel() == tau.numel() // 2
     assert torch.equal(panel.decode(0, 8 * cols), tau)
@@ -70,7 +70,7 @@ def test_int4_unpacks_what_it_packed(cols):
 def test_int8_has_one_scale_per_output_channel():
     tau = torch.ones(1, 4 * 64)
     tau.view(4, 64)[2] *= 1000  # a loud channel does not coarsen the quiet ones
-    panel = quantised(tau, unit=0, cols=64, bits=8)
+    panel = quantise(tau, unit=0, cols=64, bits=8)
     assert panel.scale.shape == (1, 4, 1)
     assert torch.allclose(panel.decode(0, 256), tau, rtol=1e-6)
 
@@ -79,10 +79,10 @@ def test_a_matrix_of_low_rank_is_kept_exactly():
     draw = torch.Generator().manual_seed(2)
     u, v = torch.randn(2, 200, 4, generator=draw), torch.randn(2, 4, 160, generator=draw)
     tau = torch.bmm(u, v).view(2, -1)
-    panel = truncated(tau, unit=0, cols=160, rank=4)
+    panel = truncate_rank(tau, unit=0, cols=160, rank=4)
     assert panel.u.shape == (2, 200, 4)
     assert torch.allclose(panel.decode(0, 200 * 160), tau, atol=1e-4)  # of numbers about 2
-    assert torch.equal(panel.u, truncated(tau, unit=0, cols=160, rank=4).u)
+    assert torch.equal(panel.u, truncate_rank(tau, unit=0, cols=160, rank=4).u)
 
 
 def test_lora_factors_can_be_stored_as_they_are():
@@ -97,11 +97,11 @@ def _panels():
     tau = 1e-4 * torch.randn(5, 64 * 512, generator=draw)
     return {
         "float32": DensePanel((0,), tau),
-        "float16": DensePanel((0,), *normalised_half(tau)),
+        "float16": DensePanel((0,), *to_scaled_half(tau)),
         "bfloat16": DensePanel((0,), tau.bfloat16()),
-        "int8": quantised(tau, unit=0, cols=512, bits=8),
-        "int4": quantised(tau, unit=0, cols=512, bits=4),
-        "low rank": truncated(tau, unit=0, cols=512, rank=8),
+        "int8": quantise(tau, unit=0, cols=512, bits=8),
+        "int4": quantise(tau, unit=0, cols=512, bits=4),
+        "low rank": truncate_rank(tau, unit=0, cols=512, rank=8),
     }
 
 
@@ -124,7 +124,7 @@ def test_both_products_agree_with_the_numbers_stored(storage, runs):
 
 def test_the_fast_float16_products_hold_at_the_ends_of_the_range():
     draw = torch.Generator().manual_seed(6)
-    data, scale = normalised_half(torch.randn(3, 2**20, generator=draw))
+    data, scale = to_scaled_half(torch.randn(3, 2**20, generator=draw))
     del scale
     if not half.is_fast(data, torch.zeros(1)):
         pytest.skip("this build of torch has no float16 kernels for this CPU")

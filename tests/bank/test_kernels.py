@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from atlas_engine.bank import native
-from atlas_engine.bank.packed import quantised, truncated
-from atlas_engine.bank.panels import DensePanel, Panel, normalised_half
+from atlas_engine.bank.kernels import cpu
+from atlas_engine.bank.packed import quantise, truncate_rank
+from atlas_engine.bank.panels import DensePanel, Panel, to_scaled_half
 from tests.drawn import ROOT
 
 STORAGES = ["float32", "float16", "bfloat16", "int8", "int4"]
@@ -20,7 +20,7 @@ EXACT = 2e-6  # float32 sums of up to 32 terms, or of blocks of 2^14, against fl
 
 @pytest.fixture
 def numba():
-    if not native.has("float16"):
+    if not cpu.is_available("float16"):
         pytest.skip("numba is not installed, or this CPU has no instruction for float16")
 
 
@@ -30,8 +30,8 @@ def drawn(*shape, seed=0, size=1.0):
 
 def panel_of(storage: str, tau: torch.Tensor, *, cols: int) -> Panel:
     if storage in ("int8", "int4"):
-        return quantised(tau, unit=0, cols=cols, bits=int(storage[3:]))
-    return DensePanel((0,), *(normalised_half(tau) if storage == "float16" else (tau.to(_dtype(storage)),)))
+        return quantise(tau, unit=0, cols=cols, bits=int(storage[3:]))
+    return DensePanel((0,), *(to_scaled_half(tau) if storage == "float16" else (tau.to(_dtype(storage)),)))
 
 
 def _dtype(storage):
@@ -41,9 +41,9 @@ def _dtype(storage):
 def products(panel: Panel, w, *, start, g):
     """Both products in machine code, whatever the panel's size."""
     stored, into = panel.stored(), torch.full((len(w), panel.numel), torch.nan)
-    assert native.serves(stored, into, least=0)
-    native.combine(stored, w, start=start, into=into)
-    return into, native.inner(stored, g)
+    assert cpu.can_run(stored, into, least=0)
+    cpu.combine(stored, w, start=start, into=into)
+    return into, cpu.inner(stored, g)
 
 
 def assert_right(panel: Panel, *, runs=1, rough=EXACT):
@@ -128,12 +128,12 @@ def test_rows_may_lie_apart_and_anywhere(numba):
     for offset in (0, 1, 16, 64):
         room = torch.full((2, n + 121), -7.0)
         into = room[:, offset : offset + n]
-        native.combine(stored, w, start=start, into=into)
+        cpu.combine(stored, w, start=start, into=into)
         assert torch.allclose(into, wanted, rtol=1e-6, atol=1e-6)
         assert torch.all(room[:, :offset] == -7)
         assert torch.all(room[:, offset + n :] == -7)
         into.copy_(g)
-        assert torch.equal(native.inner(stored, into), native.inner(stored, g))
+        assert torch.equal(cpu.inner(stored, into), cpu.inner(stored, g))
 
 
 def test_the_number_of_threads_does_not_change_a_bit(numba):
@@ -167,14 +167,14 @@ def test_many_callers_at_once_each_get_their_own_answer(numba):
 def test_it_says_no_to_what_it_cannot_do(numba):
     panel, g = panel_of("float16", drawn(2, 4096), cols=64), drawn(1, 4096)
     stored = panel.stored()
-    assert native.serves(stored, g, least=0)
-    assert not native.serves(stored, g)  # too small to be worth it
-    assert not native.serves(stored, g.double(), least=0)
-    assert not native.serves(stored, drawn(4096, 1).t().expand(2, -1)[:, ::2], least=0)
-    assert not native.serves(native.Stored(stored.data[:, ::2], stored.scale), g, least=0)
-    assert not native.serves(native.Stored(stored.data.double(), stored.scale), g, least=0)
-    assert not native.serves(native.Stored(stored.data.to("meta"), stored.scale), g, least=0)
-    assert truncated(drawn(1, 4096), unit=0, cols=64, rank=4).stored() is None
+    assert cpu.can_run(stored, g, least=0)
+    assert not cpu.can_run(stored, g)  # too small to be worth it
+    assert not cpu.can_run(stored, g.double(), least=0)
+    assert not cpu.can_run(stored, drawn(4096, 1).t().expand(2, -1)[:, ::2], least=0)
+    assert not cpu.can_run(cpu.StoredNumbers(stored.data[:, ::2], stored.scale), g, least=0)
+    assert not cpu.can_run(cpu.StoredNumbers(stored.data.double(), stored.scale), g, least=0)
+    assert not cpu.can_run(cpu.StoredNumbers(stored.data.to("meta"), stored.scale), g, least=0)
+    assert truncate_rank(drawn(1, 4096), unit=0, cols=64, rank=4).stored() is None
 
 
 _SCRIPT = """

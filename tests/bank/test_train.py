@@ -10,8 +10,8 @@ import torch
 
 from atlas_engine.bank import TaskVector, TaskVectorBank, block_table
 from atlas_engine.bank.edit import fidelity
-from atlas_engine.bank.learners import VECTOR_KINDS, apply_difference, make_learner
 from atlas_engine.bank.train import LabelledPixels, _chosen, _rate, fine_tune
+from atlas_engine.bank.tunable import VECTOR_KINDS, apply_difference, make_tunable
 from atlas_engine.errors import BankError, ConfigError
 from tests.bank.lessons import QUICK, conv_tower, examples, finish, lesson, view
 from tests.tiny import tiny_clip, tiny_images
@@ -45,7 +45,7 @@ def test_each_kind_learns_on_each_tower(tower, kind):
 
 def test_the_base_is_not_written_and_norm_statistics_stay():
     before = {name: tensor.clone() for name, tensor in conv_tower().state_dict().items()}
-    model = make_learner(conv_tower(), "standard", rank=4, seed=0)
+    model = make_tunable(conv_tower(), "standard", rank=4, seed=0)
     finish(fine_tune(conv_tower(), lesson(), settings=QUICK))
     assert all(torch.equal(before[name], tensor) for name, tensor in conv_tower().state_dict().items())
     assert all(parameter.grad is None for parameter in conv_tower().parameters())
@@ -90,7 +90,7 @@ def test_loras_difference_has_low_rank_and_leaves_norms_and_biases_alone():
 
 
 def test_blocks_of_rank_below_loras_are_learned_whole():
-    leaves = make_learner(conv_tower(), "lora", rank=9, seed=0).leaves
+    leaves = make_tunable(conv_tower(), "lora", rank=9, seed=0).leaves
     assert leaves["3.weight"].shape == (16, 1, 3, 3), "a depthwise convolution is 16 × 9"
     assert leaves["6.weight#u"].shape == (32, 9)
     assert leaves["6.weight#v"].shape == (9, 16)

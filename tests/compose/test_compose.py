@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from atlas_engine import runtime
-from atlas_engine.bank import TaskVector, TaskVectorBank, native
+from atlas_engine.bank import TaskVector, TaskVectorBank
+from atlas_engine.bank.kernels import cpu
 from atlas_engine.bank.storage import STORAGES
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.compose import Composer
@@ -186,7 +187,7 @@ def test_a_block_large_enough_for_machine_code_composes_like_its_stored_numbers(
     one, tau = Composer(base, large), large.vectors_of("w").double()
     lam, pull = drawn_lam((2, 4, 1)), torch.randn(2, 512, 512, generator=draw)
     # Without numba float16 is right to 11 bits; the base's own rounding, 2e-7 of 4, is there in any case.
-    rough = 1e-5 if native.has(storage) or storage != "float16" else 2e-3
+    rough = 1e-5 if cpu.is_available(storage) or storage != "float16" else 2e-3
     for runs in (lam, lam[:1]):
         moved = one.compose(runs)["w"].double() - base["w"]
         wanted = torch.einsum("rtm,tn->rn", runs.double(), tau).view_as(moved)

@@ -23,22 +23,22 @@ from atlas_engine.bank.blocks import Block, block_table
 from atlas_engine.bank.tangent import prepare_for_jvp, value_and_tangent
 from atlas_engine.runtime import generator
 
-__all__ = ["VECTOR_KINDS", "Learner", "apply_difference", "make_learner"]
+__all__ = ["VECTOR_KINDS", "TunableTower", "apply_difference", "make_tunable"]
 
 VECTOR_KINDS = ("standard", "lora", "linear")
 
 
-def make_learner(visual: nn.Module, kind: str, *, rank: int, seed: int) -> Learner:
+def make_tunable(visual: nn.Module, kind: str, *, rank: int, seed: int) -> TunableTower:
     """The tower at Δ = 0, ready to learn; `rank` and `seed` are those of the factors."""
     return _LowRank(visual, rank=rank, seed=seed) if kind == "lora" else apply_difference(visual, kind, {})
 
 
-def apply_difference(visual: nn.Module, kind: str, difference: Mapping[str, Tensor]) -> Learner:
+def apply_difference(visual: nn.Module, kind: str, difference: Mapping[str, Tensor]) -> TunableTower:
     """The tower with a difference that was learned that way; blocks that it does not name stay the base's."""
     return (_Linear if kind == "linear" else _Whole)(visual, difference)
 
 
-class Learner(ABC):
+class TunableTower(ABC):
     """An image tower and the leaves that its difference is made of."""
 
     leaves: dict[str, nn.Parameter]
@@ -69,7 +69,7 @@ class Learner(ABC):
             leaf.copy_(state[name])
 
 
-class _Whole(Learner):
+class _Whole(TunableTower):
     def __init__(self, visual: nn.Module, start: Mapping[str, Tensor]) -> None:
         super().__init__(visual)
         self.leaves = {
@@ -95,7 +95,7 @@ class _Linear(_Whole):
         return value + tangent
 
 
-class _LowRank(Learner):
+class _LowRank(TunableTower):
     """Δ = U V: U (rows r) starts at zero, V (r cols) at random. A block of rank up to r is learned whole."""
 
     def __init__(self, visual: nn.Module, *, rank: int, seed: int) -> None:

@@ -1,7 +1,7 @@
 """Both products of a panel in machine code that widens numbers in registers. Knows nothing of banks.
 
 The loops (`loops`) are compiled by numba at their first use, about a second, and kept on disk. Where numba or
-the processor's instruction is missing `serves` says no, and panels take the way through torch, which is right
+the processor's instruction is missing `can_run` says no, and panels take the way through torch, which is right
 to the same tolerance and two to three times slower.
 """
 
@@ -18,7 +18,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-__all__ = ["Stored", "combine", "has", "inner", "serves"]
+__all__ = ["StoredNumbers", "can_run", "combine", "inner", "is_available"]
 
 _WORTH_NUMEL = 2**20
 """A smaller panel is in the cache after one step and would not earn back the loading of a compiler."""
@@ -31,7 +31,7 @@ _PAST_CACHE_NUMEL = 2**18
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredNumbers:
     """T × n numbers as they lie in memory: number i of task t is data[t, i] · scale[t, i // group].
 
     Where `half` is not 0, a byte holds two int4 and that many bytes hold a channel: the low half of byte j is
@@ -63,20 +63,20 @@ class Stored:
         return "int4" if self.half else str(self.data.dtype).removeprefix("torch.")
 
 
-def has(storage: str) -> bool:
+def is_available(storage: str) -> bool:
     """Whether there is machine code for a storage on this computer; compiles it at the first question."""
     return _loop("combine", storage) is not None
 
 
-def serves(stored: Stored, other: Tensor, *, least: int = _WORTH_NUMEL) -> bool:
+def can_run(stored: StoredNumbers, other: Tensor, *, least: int = _WORTH_NUMEL) -> bool:
     """Whether the products of `stored` with float32 rows `other` (R n) can be had here, and are worth it."""
     if stored.data.device.type != "cpu" or other.device.type != "cpu" or other.dtype != torch.float32:
         return False
     in_rows = stored.data.is_contiguous() and stored.scale.is_contiguous() and other.stride(-1) == 1
-    return in_rows and stored.tasks * stored.numel >= least and has(stored.storage)
+    return in_rows and stored.tasks * stored.numel >= least and is_available(stored.storage)
 
 
-def combine(stored: Stored, w: Tensor, *, start: Tensor, into: Tensor) -> None:
+def combine(stored: StoredNumbers, w: Tensor, *, start: Tensor, into: Tensor) -> None:
     """into (R n) = start (n) + Σ_t w[:, t] τ[t], for weights w (R T)."""
     n, (runs, stride) = stored.numel, (into.shape[0], into.stride(0))
     weights, start = w.float().contiguous(), start.float().contiguous()
@@ -88,7 +88,7 @@ def combine(stored: Stored, w: Tensor, *, start: Tensor, into: Tensor) -> None:
     _together(_loop("combine", stored.storage), pointers, numbers, blocks=-(-n // block))
 
 
-def inner(stored: Stored, g: Tensor) -> Tensor:
+def inner(stored: StoredNumbers, g: Tensor) -> Tensor:
     """⟨τ[t], g⟩ per run and task, (R n) -> (R T)."""
     n, T, (runs, stride) = stored.numel, stored.tasks, (g.shape[0], g.stride(0))
     block = _block(runs)
@@ -141,10 +141,10 @@ def _loop(product: str, storage: str) -> Callable[..., None] | None:
 @lru_cache(maxsize=1)
 def _loops() -> ModuleType | None:
     try:
-        from atlas_engine.bank import loops
+        from atlas_engine.bank.kernels import numba_loops
     except ImportError:  # no numba, or one that does not go with this numpy
         return None
-    return loops
+    return numba_loops
 
 
 def _lanes() -> int:
