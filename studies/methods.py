@@ -185,7 +185,7 @@ def _tower(name: str, kind: str) -> StudyMethod:
         seconds = time.perf_counter() - start
 
         def logits(squares: Tensor) -> Tensor:
-            features = lesson.units(model.features, squares)
+            features = lesson.unit_features(model.features, squares)
             return text_logits(features, lesson.head, logit_scale=lesson.logit_scale).cpu()
 
         return LearnedModel(logits, seconds)
