@@ -4,8 +4,8 @@
     for moment in work: ...                             # reading, measuring, training: `done` of `of`
     vector = drain(work)                                # or run what is left of it and take the vector
 
-The folder is split in three, class by class (see `data.split`): the tower is tuned on the first part, the second
-decides when to stop, and the accuracies before and after are measured on the third, used for nothing else.
+The folder is split in three, class by class (see `data.split`): the tower is tuned on the first part, the
+second decides when to stop, and the accuracies before and after are measured on the third alone.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _make_view(engine: Atlas, settings: TrainSettings) -> View:
 
 
 def _evenly_spaced(count: int, most: int) -> list[int]:
-    """At most `most` of the positions 0 … count − 1, evenly spaced, so that classes keep their proportions."""
+    """At most `most` of the positions 0 … count − 1, evenly spaced: classes keep their shares."""
     kept = min(count, most)
     return [index * count // kept for index in range(kept)]
 

@@ -226,15 +226,15 @@ def test_a_kill_in_the_middle_of_the_save_leaves_the_old_bank(old, bank_pair):
     save_bank(bank_pair[0], path.with_name("source.safetensors"))
     code = f"""
         import os, signal
-        from atlas_engine.bank import load_bank, save_bank, tensorfile
-        plain, written = tensorfile._bytes_of, []
+        from atlas_engine.bank import load_bank, save_bank, tensor_file
+        plain, written = tensor_file._bytes_of, []
         def bytes_of(tensor):
             written.append(tensor)
             if len(written) > 40:  # 32 checksums, then the writing
                 os.kill(os.getpid(), signal.SIGKILL)
             return plain(tensor)
         bank = load_bank({str(path.with_name("source.safetensors"))!r})
-        tensorfile._bytes_of = bytes_of
+        tensor_file._bytes_of = bytes_of
         save_bank(bank, {str(path)!r})
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

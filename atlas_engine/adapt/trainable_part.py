@@ -109,7 +109,7 @@ class TrainablePart(FrozenSplit):
             )
         if len(names) == len(base):
             return Composer(base, self.bank, self.layout)
-        return Composer({name: base[name] for name in names}, self.bank.over(names), self.layout)
+        return Composer({name: base[name] for name in names}, self.bank.select_blocks(names), self.layout)
 
     def coefficients(self, lam: Tensor | None = None) -> Coefficients:
         """What was learned of the part, over the whole tower: zero for all that stayed."""

@@ -81,9 +81,7 @@ class TaskVectorBank:
             return torch.stack([vector.blocks[block.name].flatten().float() for vector in vectors])
 
         return cls(
-            assemble(
-                first.table, storage_named(storage), vectors_of=vectors_of, device=torch.device(device)
-            ),
+            assemble(first.table, storage_named(storage), vectors_of=vectors_of, device=torch.device(device)),
             tasks=[vector.name for vector in vectors],
             blocks=first.table,
             base=first.base,
@@ -115,7 +113,7 @@ class TaskVectorBank:
 
     @cached_property
     def block_norms(self) -> Tensor:
-        """‖τ[t, m]‖ of every task and block, (T M) on the CPU. Computed at first use, by one read of the bank."""
+        """‖τ[t, m]‖ of every task and block, (T M) on the CPU. The first use reads the bank once."""
         squares = torch.zeros(len(self.tasks), len(self.blocks), device=self.device)
         for panel in self.iter_panels():
             for _, _, tau in panel.iter_chunks(torch.float32):

@@ -4,12 +4,12 @@
     bank = load_bank("bank.safetensors", device="cuda", tasks=["cars", "signs"])
     with BankFile("bank.safetensors") as file:       # reads the header only; a block is read when asked for
         file.tasks, file.storage, vector_norms(file)
-    check_bank("bank.safetensors", base=theta0)      # a list of checks, each good or not
-    find_bank(theta0)                                # the file on this machine made for these weights, or None
+    check_bank("bank.safetensors", base=theta0)      # a list of checks, each good or not find_bank(theta0)
+    # the file on this machine made for these weights, or None
 
 Each tensor holds all tasks of one block, tasks first, under the block's name (`proj`); a storage that needs
-more than one has `proj#scale`, `proj#q`, `proj#u`, `proj#v`. Every tensor is checked as it is read, and a bank
-exists only after all of them are.
+more than one has `proj#scale`, `proj#q`, `proj#u`, `proj#v`. Every tensor is checked as it is read, and a
+bank exists only after all of them are.
 """
 
 from __future__ import annotations

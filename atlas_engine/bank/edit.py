@@ -1,9 +1,9 @@
 """Banks made of banks: joined, merged by TIES, with one more vector, compared after compression.
 
-    join_banks([cars, signs])                            # all vectors of several banks of one base
-    merge_ties(bank.select(["cars", "signs"]))           # one vector, merged without learning
-    add_vector_to_file(vector, Path("bank.safetensors"))
-    fidelity(bank, bank.stored_as("int8"))["cars"].cosine                                # 0.99996
+join_banks([cars, signs])                            # all vectors of several banks of one base
+merge_ties(bank.select(["cars", "signs"]))           # one vector, merged without learning
+add_vector_to_file(vector, Path("bank.safetensors"))
+fidelity(bank, bank.stored_as("int8"))["cars"].cosine                                # 0.99996
 """
 
 from __future__ import annotations

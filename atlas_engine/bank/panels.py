@@ -5,8 +5,8 @@ A panel holds the T × n matrix τ of one block (or of many small blocks togethe
     combine   into = start + Σ_t w[t] τ[t]         (R T) @ (T n) -> (R n)
     inner     ⟨τ[t], g⟩ for every t                (R n) @ (n T) -> (R T)
 
-All R runs are computed together, so a panel is read once each way whatever R is. Sums are kept in the dtype of
-`into` and `g` (float32; float64 in a finite-difference test). Narrower storage is widened in registers
+All R runs are computed together, so a panel is read once each way whatever R is. Sums are kept in the dtype
+of `into` and `g` (float32; float64 in a finite-difference test). Narrower storage is widened in registers
 (`kernels.cpu`, on a CPU with numba) or chunk by chunk in a scratch that stays in cache, never as a whole. No
 product waits for the device.
 """
@@ -62,7 +62,7 @@ class Panel(ABC):
 
     @abstractmethod
     def read_into(self, out: Tensor, start: int) -> Tensor:
-        """τ[:, start:start + s] for `out` (T s), in its dtype: written there, or a view if stored like that."""
+        """τ[:, start:start + s] for `out` (T s), in its dtype: written there, or a view of the storage."""
 
     def decode(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """τ[:, start:stop] in `dtype`, (T, stop − start)."""
@@ -133,7 +133,7 @@ class Panel(ABC):
         return total.unsqueeze(-1)
 
     def combine_partitioned(self, w: Tensor, *, partition_of: Tensor, start: Tensor, into: Tensor) -> None:
-        """`combine` with a weight per partition: w (R T Q); `partition_of` (n) gives each number's partition."""
+        """`combine` with a weight per partition: w (R T Q); `partition_of` (n) is each number's partition."""
         for a, b, tau in self.iter_chunks(into.dtype):
             index = partition_of[a:b].long()
             for run in range(into.shape[0]):
@@ -157,7 +157,7 @@ class Panel(ABC):
         return total
 
     def iter_chunks(self, dtype: torch.dtype) -> Iterator[tuple[int, int, Tensor]]:
-        """(a, b, τ[:, a:b]) in `dtype`, from front to back. All chunks share one scratch: use each at once."""
+        """(a, b, τ[:, a:b]) in `dtype`, front to back. All chunks share one scratch: use each at once."""
         limit = _SCRATCH_NUMEL.get(self.device.type, _SCRATCH_NUMEL_GPU) // self.task_count
         step = min(self.numel, max(self.alignment, limit // self.alignment * self.alignment))
         scratch = torch.empty(self.task_count * step, dtype=dtype, device=self.device)

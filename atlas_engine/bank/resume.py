@@ -1,7 +1,7 @@
 """The state of an unfinished fine-tuning, in one file that is whole or absent.
 
-The file names the training it belongs to: base, head, data and settings. A file of another training is refused,
-so that neither is lost by accident.
+The file names the training it belongs to: base, head, data and settings. A file of another training is
+refused, so that neither is lost by accident.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FineTuneState:
     best: Mapping[str, Tensor] | None = None
 
     def with_measurement(self, accuracy: float, loss: float, leaves: Mapping[str, Tensor]) -> FineTuneState:
-        """The state after one more measurement: higher accuracy is better, and of equal ones the lower loss."""
+        """The state after one more measurement. Higher accuracy is better; a tie goes to the lower loss."""
         best = (-1.0, 0.0) if self.best_accuracy is None else (self.best_accuracy, -(self.best_loss or 0.0))
         if (accuracy, -loss) <= best:
             return replace(self, misses=self.misses + 1)

@@ -4,9 +4,9 @@
     select_by_gradient(bank, grads, budget=5)              Σ_m |∂L/∂λ[t, m]| at λ = 0
     mix_by_gradient(bank, grads, budget=5)                 per block the b best, as b mixed vectors
 
-Gradients are ∂L/∂θ at the base model, by block name. A source is a resident bank or a `BankFile`, which is read
-block by block: the bank never has to fit the device, and it is read once. (aTLAS, arXiv 2407.02880, section 5;
-per block wins at every small b.)
+Gradients are ∂L/∂θ at the base model, by block name. A source is a resident bank or a `BankFile`, which is
+read block by block: the bank never has to fit the device, and it is read once. (aTLAS, arXiv 2407.02880,
+section 5; per block wins at every small b.)
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def select_by_features(source: VectorSource, feature: Tensor, *, budget: int) ->
     b = _check_budget(budget, source)
     without = [task for task, info in zip(source.tasks, source.infos, strict=True) if not info.centroid]
     if without:
-        raise BankError(f"no feature centroid is stored for {', '.join(without)}. Select by gradient instead.")
+        raise BankError(
+            f"no feature centroid is stored for {', '.join(without)}. Select by gradient instead."
+        )
     widths = {len(info.centroid) for info in source.infos}
     if widths != {feature.numel()}:
         raise BankError(f"the feature has {feature.numel()} numbers but the centroids {sorted(widths)}.")

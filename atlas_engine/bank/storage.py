@@ -2,8 +2,8 @@
 
     float32  float16  bfloat16  int8  int4  low-rank-R
 
-A format applies to large weight matrices. Biases, norms and other small blocks stay dense in every format, and
-so does a matrix too narrow for scales or factors to pay.
+A format applies to large weight matrices. Biases, norms and other small blocks stay dense in every format,
+and so does a matrix too narrow for scales or factors to pay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MIN_CHANNEL = 32
 
 @dataclass(frozen=True)
 class StorageFormat:
-    """One format: the dtype of a dense block, and the bits per number of a matrix (0 where `rank` decides)."""
+    """One format: the dtype of a dense block, and the bits per number of a matrix (0 if it has a `rank`)."""
 
     name: str
     dense: torch.dtype
@@ -67,13 +67,13 @@ def storage_named(name: str) -> StorageFormat:
 def assemble(
     blocks: BlockTable, storage: StorageFormat, *, vectors_of: Callable[[Block], Tensor], device: torch.device
 ) -> tuple[Panel, ...]:
-    """All panels of a bank. `vectors_of(block)` gives τ (T n) of one block, which is freed before the next."""
+    """All panels of a bank, made block by block. `vectors_of(block)` gives τ (T n)."""
     panels = (_encode(vectors_of(block).to(device), block, m, storage) for m, block in enumerate(blocks))
     return bundle_small_blocks(panels, blocks)
 
 
 def bundle_small_blocks(panels: Iterable[Panel], blocks: BlockTable) -> tuple[Panel, ...]:
-    """The panels of large blocks in their order, then one bundle of all small blocks. One panel per block in."""
+    """From one panel per block: the panels of large blocks in order, then a bundle of all small ones."""
     large: list[Panel] = []
     small: list[DensePanel] = []
     for panel in panels:

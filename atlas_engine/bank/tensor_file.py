@@ -1,16 +1,16 @@
 """A safetensors file with a checksum for every tensor, written whole and read front to back.
 
-The container below a bank file and below the state of a training. Any safetensors reader opens it. Its metadata
-has three entries: `format`, `manifest` (the caller's JSON, with `checksums` added) and `seal`, the hash of the
-manifest and the table of tensors together.
+The container below a bank file and below the state of a training. Any safetensors reader opens it. Its
+metadata has three entries: `format`, `manifest` (the caller's JSON, with `checksums` added) and `seal`, the
+hash of the manifest and the table of tensors together.
 
     write_tensors("bank.safetensors", tensors, manifest={...}, format_name="atlas-bank-1")
     with TensorFile("bank.safetensors", format_name="atlas-bank-1") as file:     # reads the header only
         file.manifest, file.read("proj")
 
-safetensors' own reader was tried in place of this one: copying each tensor out of its memory map took 1.1 to 1.4
-times as long. Without the copy it is six times faster, but a bank would change, or crash the process, when its
-file is overwritten.
+safetensors' own reader was tried in place of this one: copying each tensor out of its memory map took 1.1 to
+1.4 times as long. Without the copy it is six times faster, but a bank would change, or crash the process,
+when its file is overwritten.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
     task = TrainingTask(head=head, logit_scale=100.0, train=train, val=val, view=view)
     for step in fine_tune(model.visual, task, settings=FineTuneSettings(steps=120)): ...
 
-AdamW with warm-up and a cosine schedule, the gradient clipped; weight decay pulls the *difference* to zero, which
-keeps a task vector small. What is random in step i follows from the seed and i alone, and the state is saved
-every few steps: a killed run resumes where it was, and ends with the same bytes as one that was never stopped.
+AdamW with warm-up and a cosine schedule, the gradient clipped; weight decay pulls the *difference* to zero,
+which keeps a task vector small. What is random in step i follows from the seed and i alone, and the state is
+saved every few steps: a killed run resumes where it was, and ends with the same bytes as one that was never
+stopped.
 """
 
 from __future__ import annotations

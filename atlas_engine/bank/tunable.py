@@ -4,8 +4,8 @@
     lora       f(x; θ0 + U V)          low-rank factors of every weight matrix and convolution; the rest stays
     linear     f(x; θ0) + J·Δ          the tower's tangent at θ0; Δ of every block is learned
 
-Δ is learned, never θ: it starts at zero, weight decay pulls it back there, and no digits of it are lost in the
-sum. The tower is a copy in evaluation mode, so BatchNorm statistics stay the base's.
+Δ is learned, never θ: it starts at zero, weight decay pulls it back there, and no digits of it are lost in
+the sum. The tower is a copy in evaluation mode, so BatchNorm statistics stay the base's.
 
     tunable = make_tunable(visual, "lora", rank=16, seed=0)
     loss(tunable.features(images)).backward()          # gradients arrive in tunable.leaves

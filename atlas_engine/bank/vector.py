@@ -1,9 +1,9 @@
 """A task vector: what fine-tuning changed in an image tower, block by block.
 
-    τ = θ_fine-tuned − θ0            (Ilharco et al. 2023; aTLAS, arXiv 2407.02880, section 2)
+τ = θ_fine-tuned − θ0            (Ilharco et al. 2023; aTLAS, arXiv 2407.02880, section 2)
 
-    cars = TaskVector.between("cars", base=theta0, tuned=theta_cars)
-    cars.norm(), cars.cosine(signs), cars + signs
+cars = TaskVector.between("cars", base=theta0, tuned=theta_cars)
+cars.norm(), cars.cosine(signs), cars + signs
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class TaskVector:
         """τ = tuned − base, from two checkpoints of the same image tower (or whole CLIP).
 
         `base` decides which names are blocks: pass `dict(model.visual.named_parameters())`. Anything more in
-        `tuned`, such as buffers or a text tower, is left out; a block that is missing or has another shape is an error.
+        `tuned`, such as buffers or a text tower, is left out; a block that is missing or has another shape is
+        an error.
         """
         table = block_table(base.items())
         theta0, theta = _tower_part(base), _tower_part(tuned)

@@ -120,13 +120,13 @@ def compress_arguments(parser: argparse.ArgumentParser) -> None:
 def run_compress(args: argparse.Namespace) -> int:
     """Write the bank in another format, and print what that costs each vector."""
     from atlas_engine.bank import load_bank, save_bank
-    from atlas_engine.bank.edit import compress, fidelity
+    from atlas_engine.bank.edit import fidelity
     from atlas_engine.bank.storage import storage_named
 
     storage = storage_named(args.storage).name
     before_nbytes = args.bank.stat().st_size if args.bank.is_file() else 0
     bank = load_bank(args.bank)
-    small = compress(bank, storage)
+    small = bank.stored_as(storage)
     kept = fidelity(bank, small)
     save_bank(small, args.output)
     nbytes = args.output.stat().st_size

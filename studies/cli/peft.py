@@ -123,7 +123,7 @@ def _low_rank(
     from atlas_engine.bank.bank_file import load_bank
 
     if args.lora_bank is None:
-        return {"rank 16": bank.over(stage.blocks.names).stored_as(LOW_RANK)}
+        return {"rank 16": bank.select_blocks(stage.blocks.names).stored_as(LOW_RANK)}
     lora = load_bank(args.lora_bank, device=stage.engine.backbone.device)
     gone = [name for name in args.without if name in lora.tasks]
     return {"LoRA vectors": lora.without(gone) if gone else lora}

@@ -1,8 +1,8 @@
 """Both products of stored task vectors in machine code that widens numbers in registers.
 
-Numba compiles the loops (`numba_loops`) at their first use, which takes about a second, and keeps them on disk.
-Without numba, or without the processor's instruction for float16, `can_run` is False and panels compute with
-torch instead: right to the same tolerance, and two to three times slower.
+Numba compiles the loops (`numba_loops`) at their first use, which takes about a second, and keeps them on
+disk. Without numba, or without the processor's instruction for float16, `can_run` is False and panels compute
+with torch instead: right to the same tolerance, and two to three times slower.
 """
 
 from __future__ import annotations

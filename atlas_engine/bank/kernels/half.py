@@ -6,8 +6,8 @@ it. Two kernels of torch widen in registers and sum in float32:
     combine   a weighted sum of table rows (`embedding_bag`, the fbgemm kernel of x86 builds)
     inner     a matrix–vector product of float16 numbers
 
-Both take and give float16, so weights and gradients are brought to a safe range first, and the result is right
-to float16's 11 bits, as the stored numbers are. In other cases panels are widened chunk by chunk.
+Both take and give float16, so weights and gradients are brought to a safe range first, and the result is
+right to float16's 11 bits, as the stored numbers are. In other cases panels are widened chunk by chunk.
 """
 
 from __future__ import annotations

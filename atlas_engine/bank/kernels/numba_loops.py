@@ -10,7 +10,8 @@ place for sums, so the result does not depend on which thread took it. Loops get
 that they are right.
 
 Plain `@njit` loops that give the same bits were tried in place of the LLVM instructions below: on blocks of a
-ViT-B/32, compose and gradient took 1.6 times as long in float16 and 2.4 times in int4, beyond the benchmark's bar.
+ViT-B/32, compose and gradient took 1.6 times as long in float16 and 2.4 times in int4, beyond the benchmark's
+bar.
 
 One file, because numba's cache of compiled code looks at the time stamp of one file.
 """
@@ -32,8 +33,8 @@ LANES = 32
 """Numbers per step: of float16 just one cache line, so no line is fetched twice."""
 
 _TASKS_AT_ONCE = 8
-"""Task vectors read side by side. They are a round number of bytes apart, so their cache lines compete for one
-set of the cache, which holds eight."""
+"""Task vectors read side by side. They are a round number of bytes apart, so their cache lines compete for
+one set of the cache, which holds eight."""
 
 STORAGES = {  # numbers and scales; numba has no float16, bfloat16 or int4 on a CPU, others stand for them
     "float32": (types.float32, types.float32),
@@ -158,8 +159,8 @@ def inner(  # noqa: PLR0917
 def _segment(a: int, end: int, group: int, packed_width: int) -> tuple[int, int, int]:
     """The longest stretch from column `a` on that has one scale and is contiguous in storage.
 
-    Gives the column where it stops, the place of its first number in storage, and in int4 whether it is in the
-    high (1) or the low (0) halves of bytes.
+    Gives the column where it stops, the place of its first number in storage, and in int4 whether it is in
+    the high (1) or the low (0) halves of bytes.
     """
     stop = min(end, a - a % group + group)
     if packed_width == 0:
@@ -224,7 +225,7 @@ def _inner_segment(  # noqa: PLR0917
             lanes[t * LANES + i - whole] += tau_i * g[i]
 
 
-# ---- Instructions that numba's Python does not offer: LANES numbers at a time, and memory that threads share.
+# ---- Instructions that numba does not offer: LANES numbers at a time, and memory that threads share.
 # Each function below writes the LLVM instructions of one call with a builder `b`, for values of numba's
 # types `arg_types`.
 
@@ -258,7 +259,7 @@ _LANES, _ANY, _FLOATS = _LanesType(), None, types.CPointer(types.float32)
 
 
 def _emits(*arg_types: Llvm, returns: Llvm) -> Callable[[Callable[..., Llvm]], Llvm]:
-    """Decorator: a function that loops can call, from one that writes its instructions. _ANY takes any type."""
+    """Decorator: make a function that writes instructions callable from loops. _ANY takes any type."""
 
     def decorate(write: Callable[..., Llvm]) -> Llvm:
         def type_call(_: Llvm, *given: Llvm) -> Llvm:
