@@ -1,11 +1,11 @@
-"""A task vector from a folder of labelled pictures. Knows nothing of flags or bank files.
+"""A task vector from a folder of labelled images.
 
     work = train_vector(engine, read_folder("photos/pets"), name="pets", settings=TrainSettings(steps=120))
-    for moment in work: ...                             # reading, training, measuring: done, of
-    vector = ended(work)                                # … or drain what is left of it
+    for moment in work: ...                             # reading, measuring, training: `done` of `of`
+    vector = drain(work)                                # or run what is left of it and take the vector
 
-The folder is cut in three, class by class (see `data.split`): one part is learned from, one decides when to
-stop, and the accuracies before and after are of the third, which nothing else has seen.
+The folder is split in three, class by class (see `data.split`): the tower is tuned on the first part, the
+second decides when to stop, and the accuracies before and after are measured on the third alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from atlas_engine import runtime
-from atlas_engine.bank.learners import apply_difference
 from atlas_engine.bank.train import (
     FineTuned,
     FineTuneSettings,
@@ -30,6 +29,7 @@ from atlas_engine.bank.train import (
     View,
     fine_tune,
 )
+from atlas_engine.bank.tunable import apply_difference
 from atlas_engine.bank.vector import TaskVector, VectorInfo, fingerprint
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.clip.text import check_class_names, find_templates
@@ -50,7 +50,7 @@ NAME_LENGTH = 64
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(FineTuneSettings):
-    """How a vector is made from a folder: which pictures, how they are shown, and how the tower learns."""
+    """How a vector is made from a folder: which images, their random views, and how the tower is tuned."""
 
     templates: str | None = setting(None, help="template set, or a sentence with {}; none is the model's own")
     max_per_class: int | None = setting(None, help="most images of a class, drawn by seed", low=2)
@@ -67,7 +67,7 @@ class TrainSettings(FineTuneSettings):
 
 @dataclass(frozen=True)
 class TrainingMoment:
-    """How far one part of the work has come; `step` where that part is the training."""
+    """How far one phase (`what`: reading, measuring or training) has come; `step` while training."""
 
     what: str
     done: int
@@ -87,84 +87,79 @@ def train_vector(
     class_names: Mapping[str, str] | None = None,
     state: Path | None = None,
 ) -> Work:
-    """The work, a moment at a time, then the vector with its accuracies, centroid and provenance.
+    """Progress, moment by moment, then the vector with its accuracies, centroid and provenance.
 
-    `class_names` says folders' names in better words ({"0": "the digit zero"}). With `state`, a training that
-    was stopped goes on from there; the file stays, to be removed once the vector is safe (`remove_state`).
+    `class_names` maps folder names to better class names ({"0": "the digit zero"}). With `state`, a training
+    that was stopped resumes from that file, which stays: remove it once the vector is safe (`remove_state`).
     """
     chosen = settings or TrainSettings()
     check_name(name)
-    classes = _classes(folder, class_names or {})
-    items = _drawn(folder, chosen)
-    course = yield from _course(engine, items, folder.classes, chosen)
-    head = engine.head(classes, templates=chosen.templates).clone()
-    lesson, test = course.lesson(head, engine.backbone.logit_scale), course.part(course.split.test)
+    classes = _class_names(folder, class_names or {})
     visual = engine.backbone.visual
+
+    # read the images, split them, and make the frozen text head
+    files = _sample_files(folder, chosen)
+    data = yield from _read_data(engine, files, folder.classes, chosen)
+    head = engine.head(classes, templates=chosen.templates).clone()
+    task, test = data.task(head, engine.backbone.logit_scale), data.subset(data.split.test)
+
+    # measure the base, fine-tune, measure again
     yield TrainingMoment("measuring", 0, 2)
-    before, centroid = lesson.measure(visual, test)[0], _centroid(lesson, visual)
-    found = yield from _training(fine_tune(visual, lesson, settings=chosen, state=state))
+    before, centroid = task.measure(visual, test)[0], _centroid(task, visual)
+    tuned = yield from _track(fine_tune(visual, task, settings=chosen, state=state))
     yield TrainingMoment("measuring", 1, 2)
-    after = lesson.measure(apply_difference(visual, found.kind, found.difference).features, test)[0]
-    facts = _facts(engine, course, chosen, found)
-    if found.kind == "linear":
-        as_weights, _ = lesson.measure(apply_difference(visual, "standard", found.difference).features, test)
-        facts["accuracy_as_weights"] = f"{as_weights:.4f}"
-    info = VectorInfo(folder.name, before, after, centroid, facts)
-    blocks = {block: delta.float().cpu() for block, delta in found.difference.items()}
+    after = task.measure(apply_difference(visual, tuned.kind, tuned.difference).features, test)[0]
+
+    provenance = _provenance(engine, data, chosen, tuned)
+    if tuned.kind == "linear":  # composition adds it to the weights, so say what it is worth there
+        as_weights = apply_difference(visual, "standard", tuned.difference)
+        provenance["accuracy_as_weights"] = f"{task.measure(as_weights.features, test)[0]:.4f}"
+    info = VectorInfo(folder.name, before, after, centroid, provenance)
+    blocks = {block: delta.float().cpu() for block, delta in tuned.difference.items()}
     return TaskVector(name, blocks, fingerprint(dict(visual.named_parameters())), info)
 
 
 def check_name(name: str) -> None:
-    """Raise unless a vector can be called so, and its files after it."""
+    """Raise unless `name` can be a vector's name and part of a file name."""
     if not name.strip() or len(name) > NAME_LENGTH or not name.isprintable() or set(name) & set("/\\:"):
         raise ConfigError(
             f"a vector cannot be called {name!r}. Give 1 to {NAME_LENGTH} letters, without slashes or colons."
         )
 
 
-# ---- the pictures
+def _class_names(folder: ClassFolder, better: Mapping[str, str]) -> tuple[str, ...]:
+    for name in better:
+        if name not in folder.classes:
+            raise SupportError(unknown_name(f"class folder of {folder.name}", name, folder.classes))
+    pairs = zip(folder.classes, folder.display_names, strict=True)
+    return check_class_names([better.get(name, pretty) for name, pretty in pairs], at_least=2)
+
+
+# ---- the images
 
 
 @dataclass(frozen=True, eq=False)
-class _Course:
-    """The pictures in memory, cut in three, and how they are shown to the tower."""
+class _TrainingData:
+    """The images of a folder in memory, split in three, and how they become the tower's input."""
 
-    items: tuple[LabelledFile, ...]
-    squares: Tensor  # (N 3 S S) uint8
+    files: tuple[LabelledFile, ...]
+    pixels: Tensor  # (N 3 S S) uint8
     split: Split
     view: View
 
-    def part(self, positions: Sequence[int]) -> LabelledPixels:
-        labels = torch.tensor([self.items[index].label for index in positions], dtype=torch.long)
-        return LabelledPixels(self.squares[list(positions)], labels)
+    def subset(self, positions: Sequence[int]) -> LabelledPixels:
+        labels = torch.tensor([self.files[index].label for index in positions], dtype=torch.long)
+        return LabelledPixels(self.pixels[list(positions)], labels)
 
-    def lesson(self, head: Tensor, logit_scale: float) -> TrainingTask:
-        train, val = self.part(self.split.train), self.part(self.split.val)
+    def task(self, head: Tensor, logit_scale: float) -> TrainingTask:
+        train, val = self.subset(self.split.train), self.subset(self.split.val)
         return TrainingTask(
             head=head, logit_scale=logit_scale, train=train, val=val if len(val) else None, view=self.view
         )
 
 
-def _course(
-    engine: Atlas, items: tuple[LabelledFile, ...], classes: Sequence[str], settings: TrainSettings
-) -> Generator[TrainingMoment, None, _Course]:
-    squares = yield from _squares(items, engine.backbone.preprocessing)
-    labels = [item.label for item in items]
-    split = split_groups(
-        labels,
-        near_duplicate_groups(squares, labels, tracks=[item.track for item in items], alike=settings.alike),
-        val_share=settings.val_share,
-        test_share=settings.test_share,
-        seed=settings.seed,
-        names=classes,
-    )
-    some = _spread(len(split.val), settings.max_val)
-    split = replace(split, val=tuple(split.val[index] for index in some))
-    return _Course(items, squares, split, _view(engine, settings))
-
-
-def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, ...]:
-    """At most so many pictures of each class, drawn by seed; a class of one cannot be used."""
+def _sample_files(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, ...]:
+    """At most `max_per_class` images of each class, drawn by seed; a class of one image is refused."""
     kept: list[LabelledFile] = []
     for label, (name, count) in enumerate(zip(folder.classes, folder.counts, strict=True)):
         require_two_groups(name, images=count)
@@ -175,19 +170,40 @@ def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, 
     return tuple(kept)
 
 
-def _squares(items: Sequence[LabelledFile], shape: Preprocessing) -> Generator[TrainingMoment, None, Tensor]:
-    squares = torch.empty(len(items), 3, shape.size, shape.size, dtype=torch.uint8)
-    for start in range(0, len(items), READ_AT_ONCE):
-        yield TrainingMoment("reading", start, len(items))
-        read, _ = read_labelled_files(items[start : start + READ_AT_ONCE], isolated=False)
-        for offset, (_, picture) in enumerate(read):
-            squares[start + offset] = to_pixels(
-                picture, shape.size, resize=shape.resize, interpolation=shape.interpolation
+def _read_data(
+    engine: Atlas, files: tuple[LabelledFile, ...], classes: Sequence[str], settings: TrainSettings
+) -> Generator[TrainingMoment, None, _TrainingData]:
+    pixels = yield from _read_pixels(files, engine.backbone.preprocessing)
+    labels = [file.label for file in files]
+    split = split_groups(
+        labels,
+        near_duplicate_groups(pixels, labels, tracks=[file.track for file in files], alike=settings.alike),
+        val_share=settings.val_share,
+        test_share=settings.test_share,
+        seed=settings.seed,
+        names=classes,
+    )
+    kept_val = _evenly_spaced(len(split.val), settings.max_val)
+    split = replace(split, val=tuple(split.val[index] for index in kept_val))
+    return _TrainingData(files, pixels, split, _make_view(engine, settings))
+
+
+def _read_pixels(
+    files: Sequence[LabelledFile], shape: Preprocessing
+) -> Generator[TrainingMoment, None, Tensor]:
+    """The images of the files, cut to the tower's size, (N 3 S S) uint8."""
+    pixels = torch.empty(len(files), 3, shape.size, shape.size, dtype=torch.uint8)
+    for start in range(0, len(files), READ_AT_ONCE):
+        yield TrainingMoment("reading", start, len(files))
+        read, _ = read_labelled_files(files[start : start + READ_AT_ONCE], isolated=False)
+        for index, (_, image) in enumerate(read, start):
+            pixels[index] = to_pixels(
+                image, shape.size, resize=shape.resize, interpolation=shape.interpolation
             )
-    return squares
+    return pixels
 
 
-def _view(engine: Atlas, settings: TrainSettings) -> View:
+def _make_view(engine: Atlas, settings: TrainSettings) -> View:
     augment = Augment(smallest=settings.smallest_crop, flip=settings.flip, jitter=settings.jitter)
 
     def view(pixels: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -197,61 +213,53 @@ def _view(engine: Atlas, settings: TrainSettings) -> View:
     return view
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """At most `most` of the positions 0 … count − 1, evenly apart: classes keep their shares."""
+def _evenly_spaced(count: int, most: int) -> list[int]:
+    """At most `most` of the positions 0 … count − 1, evenly spaced: classes keep their shares."""
     kept = min(count, most)
     return [index * count // kept for index in range(kept)]
 
 
-# ---- names
+# ---- training and provenance
 
 
-def _classes(folder: ClassFolder, better: Mapping[str, str]) -> tuple[str, ...]:
-    for name in better:
-        if name not in folder.classes:
-            raise SupportError(unknown_name(f"class folder of {folder.name}", name, folder.classes))
-    pairs = zip(folder.classes, folder.display_names, strict=True)
-    return check_class_names([better.get(name, pretty) for name, pretty in pairs], at_least=2)
+def _centroid(task: TrainingTask, visual: nn.Module) -> tuple[float, ...]:
+    """The mean feature of the training images under the base model, (D)."""
+    some = task.train.pixels[_evenly_spaced(len(task.train), CENTROID_IMAGES)]
+    return tuple(task.unit_features(visual, some).mean(dim=0).tolist())
 
 
-# ---- learning and measuring
-
-
-def _centroid(lesson: TrainingTask, visual: nn.Module) -> tuple[float, ...]:
-    """The mean feature of the pictures learned from, under the base model."""
-    some = lesson.train.pixels[_spread(len(lesson.train), CENTROID_IMAGES)]
-    return tuple(lesson.units(visual, some).mean(dim=0).tolist())
-
-
-def _training(steps: Generator[FineTuneStep, None, FineTuned]) -> Generator[TrainingMoment, None, FineTuned]:
+def _track(steps: Generator[FineTuneStep, None, FineTuned]) -> Generator[TrainingMoment, None, FineTuned]:
+    """The steps as moments; returns what the steps return."""
     while True:
         try:
             step = next(steps)
         except StopIteration as end:
-            found: FineTuned = end.value
-            return found
+            tuned: FineTuned = end.value
+            return tuned
         yield TrainingMoment("training", step.index, step.of, step)
 
 
-def _facts(engine: Atlas, course: _Course, settings: TrainSettings, found: FineTuned) -> dict[str, str]:
-    """Where the vector comes from. Nothing of when or where: the same training gives the same bytes."""
-    split = course.split
+def _provenance(
+    engine: Atlas, data: _TrainingData, settings: TrainSettings, tuned: FineTuned
+) -> dict[str, str]:
+    """How the vector was made, without date or place: the same training gives the same bytes."""
+    split = data.split
     digest = hashlib.sha256()
-    for item, square in zip(course.items, course.squares, strict=True):
-        digest.update(f"{item.name}\n".encode())
-        digest.update(square.numpy().data)
+    for file, pixels in zip(data.files, data.pixels, strict=True):
+        digest.update(f"{file.name}\n".encode())
+        digest.update(pixels.numpy().data)
     return {
-        "kind": found.kind,
+        "kind": tuned.kind,
         "model": engine.backbone.name,
         "templates": json.dumps(find_templates(settings.templates or engine.backbone.templates)),
-        "classes": str(1 + max(item.label for item in course.items)),
-        "images": str(len(course.items)),
+        "classes": str(1 + max(file.label for file in data.files)),
+        "images": str(len(data.files)),
         "train_images": str(len(split.train)),
         "val_images": str(len(split.val)),
         "test_images": str(len(split.test)),
-        "steps": str(found.steps),
-        "best_step": str(found.best_step),
-        "val_accuracy": "" if found.val_accuracy is None else f"{found.val_accuracy:.4f}",
+        "steps": str(tuned.steps),
+        "best_step": str(tuned.best_step),
+        "val_accuracy": "" if tuned.val_accuracy is None else f"{tuned.val_accuracy:.4f}",
         "seed": str(settings.seed),
         "settings": json.dumps(settings.as_dict(), sort_keys=True),
         "data_sha256": digest.hexdigest(),

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.edit import compress, fidelity
+from atlas_engine.bank.edit import fidelity
 from atlas_engine.compose.compose import Composer
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import EvalError
@@ -62,7 +62,7 @@ def in_storages(bank: TaskVectorBank, storages: Sequence[str] = STORAGES) -> dic
             f"this bank is stored as {bank.storage}, and what that lost cannot be seen any more. "
             f"Give the {ORIGINAL} bank that it was made from."
         )
-    return {name: compress(bank, name) for name in dict.fromkeys((ORIGINAL, *storages))}
+    return {name: bank.stored_as(name) for name in dict.fromkeys((ORIGINAL, *storages))}
 
 
 def bit_arms(stored: Mapping[str, TaskVectorBank]) -> list[Arm]:

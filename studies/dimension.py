@@ -86,7 +86,7 @@ def random_directions(bank: TaskVectorBank, *, seed: int) -> TaskVectorBank:
         blocks = {}
         for m, block in enumerate(bank.blocks):
             noise = torch.randn(block.shape, generator=draw)
-            blocks[block.name] = noise * (bank.lengths[t, m] / noise.norm())
+            blocks[block.name] = noise * (bank.block_norms[t, m] / noise.norm())
         vectors.append(TaskVector(task, blocks, bank.base))
     return TaskVectorBank.from_vectors(vectors).to(bank.device)
 

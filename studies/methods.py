@@ -27,8 +27,8 @@ from torch import Tensor
 from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.methods import AUTO, FEW_SHOT_METHODS, ZERO_SHOT
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.learners import apply_difference
 from atlas_engine.bank.train import FineTuneSettings, LabelledPixels, TrainingTask, fine_tune
+from atlas_engine.bank.tunable import apply_difference
 from atlas_engine.data.augment import Augment
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import ConfigError, unknown_name
@@ -184,7 +184,7 @@ def _tower(name: str, kind: str) -> StudyMethod:
         seconds = time.perf_counter() - start
 
         def logits(squares: Tensor) -> Tensor:
-            features = lesson.units(model.features, squares)
+            features = lesson.unit_features(model.features, squares)
             return text_logits(features, lesson.head, logit_scale=lesson.logit_scale).cpu()
 
         return LearnedModel(logits, seconds)

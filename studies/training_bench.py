@@ -107,7 +107,7 @@ class TrainingBench:
 
     def donors(self, bank: TaskVectorBank) -> TaskVectorBank:
         """The part of the vectors that belongs to what learns, unpacked: small enough, and quicker."""
-        return bank.over(self._theta0).stored_as("float32")
+        return bank.select_blocks(self._theta0).stored_as("float32")
 
     def mixture(self, bank: TaskVectorBank, layout: Layout, text: Tensor) -> TrainableCoefficients:
         """The coefficients of a bank's vectors, from zero-shot on."""

@@ -37,8 +37,8 @@ DOORS = {  # outside library → where alone it may be imported
     "gradio": ("app/",),
     "PIL": ("atlas_engine/data/decode.py", "assets/"),
     "diskcache": ("atlas_engine/cache.py",),
-    "numba": ("atlas_engine/bank/",),
-    "llvmlite": ("atlas_engine/bank/",),
+    "numba": ("atlas_engine/bank/kernels/",),
+    "llvmlite": ("atlas_engine/bank/kernels/",),
 }
 
 

@@ -1,4 +1,4 @@
-"""From a folder of pictures to a task vector, on a small real model."""
+"""From a folder of images to a task vector, on a small real model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def vector(folder):
     return drain(train_vector(tiny_engine(), folder, name="colours", settings=QUICK))
 
 
-def test_a_vector_lifts_the_accuracy_on_pictures_held_out(vector, folder):
+def test_a_vector_lifts_the_accuracy_on_images_held_out(vector, folder):
     info = vector.info
     assert info.accuracy_after >= 0.8 > info.accuracy_before
     assert vector.norm() > 0
@@ -57,11 +57,11 @@ def test_a_vector_is_tied_to_its_base_and_gives_back_the_accuracy_it_claims(vect
     assert predictions.accuracy(labels) >= 0.8
 
 
-def test_the_centroid_is_the_mean_feature_of_the_training_pictures(vector, folder):
+def test_the_centroid_is_the_mean_feature_of_the_training_images(vector, folder):
     engine = tiny_engine()
     whole = engine.features(engine.read_images([item.source for item in folder.items])).mean(dim=0)
     centroid = torch.tensor(vector.info.centroid)
-    assert torch.cosine_similarity(centroid, whole, dim=0) > 0.99  # 27 of the 36 pictures, of like classes
+    assert torch.cosine_similarity(centroid, whole, dim=0) > 0.99  # 27 of the 36 images, of like classes
 
 
 def test_the_same_training_gives_the_same_vector_and_its_record(vector, folder):
@@ -70,7 +70,7 @@ def test_the_same_training_gives_the_same_vector_and_its_record(vector, folder):
     assert again.info == vector.info
 
 
-def test_a_stopped_training_goes_on_to_the_same_vector(vector, folder, tmp_path):
+def test_a_stopped_training_resumes_to_the_same_vector(vector, folder, tmp_path):
     settings = replace(QUICK, save_every=4)
     work = train_vector(tiny_engine(), folder, name="colours", settings=settings, state=tmp_path / "state")
     for moment in work:
@@ -91,7 +91,7 @@ def test_a_stopped_training_goes_on_to_the_same_vector(vector, folder, tmp_path)
     assert resumed.digest() == vector.digest()
 
 
-def test_other_pictures_are_another_training(folder, tmp_path):
+def test_other_images_are_another_training(folder, tmp_path):
     state = tmp_path / "state"
     settings = replace(QUICK, save_every=1)
     work = train_vector(tiny_engine(), folder, name="colours", settings=settings, state=state)
@@ -127,7 +127,7 @@ def test_tracks_are_never_split(tmp_path):
     assert [facts[f"{part}_images"] for part in ("train", "val", "test")] == ["8", "0", "8"]
 
 
-def test_at_most_so_many_pictures_of_a_class_are_taken(folder):
+def test_at_most_so_many_images_of_a_class_are_taken(folder):
     settings = replace(QUICK, steps=1, max_per_class=5)
     facts = drain(train_vector(tiny_engine(), folder, name="few", settings=settings)).info.provenance
     assert facts["images"] == "15"

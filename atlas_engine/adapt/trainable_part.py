@@ -113,7 +113,7 @@ class TrainablePart(FrozenSplit):
             )
         if len(names) == len(base):
             return Composer(base, self.bank, self.layout)
-        return Composer({name: base[name] for name in names}, self.bank.over(names), self.layout)
+        return Composer({name: base[name] for name in names}, self.bank.select_blocks(names), self.layout)
 
     def coefficients(self, lam: Tensor | None = None) -> Coefficients:
         """λ over all blocks of the tower, 0 for those that did not move; all 0 without `lam`."""

@@ -1,4 +1,10 @@
-"""Task vectors: blocks, vectors, the bank of them and the file it lives in. Knows nothing of images."""
+"""Task vectors: blocks, vectors, the bank of them, the file it lives in, and how vectors are trained.
+
+    bank = load_bank("bank.safetensors")
+    bank.select(["cars", "signs"]).vectors_of("proj")          # (T n)
+
+Nothing here knows image files, text or any model library.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """The bank: T task vectors of one base model, resident on one device, immutable, shared by all users.
 
     bank = TaskVectorBank.from_vectors([cars, signs, digits], storage="int8")
-    bank.select(["cars", "signs"]), bank.without(["digits"]), bank.to("cuda"), bank.memory()
-    bank.over(names)                                         # some blocks of the tower only
+    bank.select(["cars", "signs"]), bank.without(["digits"])     # some of its vectors
+    bank.select_blocks(names)                                    # some blocks of the tower only
+    bank.to("cuda"), bank.stored_as("int4"), bank.fit(2**30)
 
-Its numbers live in panels (see `panels`), the small blocks of the tower all in one. `select` and `without`
-share memory with the bank they come from as long as more than half of it is kept. Knows nothing of files,
-coefficients or models.
+Its numbers live in panels (see `panels`), those of all small blocks together in one. `select` and `without`
+share memory with the bank they come from as long as more than half of it is kept.
 """
 
 from __future__ import annotations
@@ -22,31 +22,21 @@ from torch import Tensor
 
 from atlas_engine.bank.blocks import Block, BlockTable
 from atlas_engine.bank.budget import MemoryPlan, plan_memory
-from atlas_engine.bank.panels import BundlePanel, DensePanel, Panel, Rows
-from atlas_engine.bank.storage import assemble, gathered, storage_named
+from atlas_engine.bank.panels import Panel
+from atlas_engine.bank.storage import assemble, bundle_small_blocks, storage_named
 from atlas_engine.bank.vector import TaskVector, VectorInfo
 from atlas_engine.errors import BankError, unknown_name
 from atlas_engine.files import human_nbytes
 
-__all__ = ["FittedBank", "MemoryUse", "TaskVectorBank"]
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes a bank takes: all of it, per vector, and the same in float32 for comparison."""
-
-    nbytes: int
-    nbytes_per_task: int
-    nbytes_as_float32: int
-    by_kind: dict[str, int]
+__all__ = ["FittedBank", "TaskVectorBank"]
 
 
 @dataclass(frozen=True)
 class FittedBank:
-    """A bank made to fit a memory budget, and what was done to it; `str(fit.plan)` is the sentence for it."""
+    """A bank made to fit a memory budget, and what was done to it; `str(fitted.plan)` says it in words."""
 
     bank: TaskVectorBank
-    plan_memory: MemoryPlan
+    plan: MemoryPlan
 
 
 class TaskVectorBank:
@@ -90,11 +80,8 @@ class TaskVectorBank:
         def vectors_of(block: Block) -> Tensor:
             return torch.stack([vector.blocks[block.name].flatten().float() for vector in vectors])
 
-        panels = assemble(
-            first.table, storage_named(storage), vectors_of=vectors_of, device=torch.device(device)
-        )
         return cls(
-            panels,
+            assemble(first.table, storage_named(storage), vectors_of=vectors_of, device=torch.device(device)),
             tasks=[vector.name for vector in vectors],
             blocks=first.table,
             base=first.base,
@@ -121,16 +108,16 @@ class TaskVectorBank:
 
     @cached_property
     def row_index(self) -> Tensor | None:
-        """`rows` on the bank's device, for the kernel."""
+        """`rows` as a tensor on the bank's device."""
         return None if self.rows is None else torch.tensor(self.rows, device=self.device)
 
     @cached_property
-    def lengths(self) -> Tensor:
-        """‖τ[t, m]‖ of every task and block, (T M) on the CPU: the bank is read once, when first asked."""
+    def block_norms(self) -> Tensor:
+        """‖τ[t, m]‖ of every task and block, (T M) on the CPU. The first use reads the bank once."""
         squares = torch.zeros(len(self.tasks), len(self.blocks), device=self.device)
-        for panel in self.parts():
-            for _, _, tau in panel.pieces(torch.float32):
-                squares[:, panel.units[0]] += tau.square().sum(1)
+        for panel in self.iter_panels():
+            for _, _, tau in panel.iter_chunks(torch.float32):
+                squares[:, panel.block_indices[0]] += tau.square().sum(1)
         return squares.sqrt().cpu()
 
     def __len__(self) -> int:
@@ -138,81 +125,79 @@ class TaskVectorBank:
 
     def select(self, names: Iterable[str]) -> TaskVectorBank:
         """The bank of these tasks only, in this order. Shares memory while more than half is kept."""
-        wanted = [self._position(name) for name in ([names] if isinstance(names, str) else names)]
-        if not wanted:
+        positions = [self._position(name) for name in ([names] if isinstance(names, str) else names)]
+        if not positions:
             raise BankError(f"no task was selected. Pick from: {', '.join(self.tasks)}.")
-        if wanted == list(range(len(self.tasks))):
+        if positions == list(range(len(self.tasks))):
             return self
-        rows = wanted if self.rows is None else [self.rows[i] for i in wanted]
-        shared = 2 * len(wanted) > self.panels[0].tasks
-        return self._derived(
-            self.panels if shared else [panel.taken(rows) for panel in self.panels],
-            positions=wanted,
-            rows=rows if shared else None,
-        )
+        rows = positions if self.rows is None else [self.rows[i] for i in positions]
+        if 2 * len(rows) > self.panels[0].task_count:
+            return self._derive(self.panels, positions=positions, rows=rows)
+        return self._derive([panel.select_tasks(rows) for panel in self.panels], positions=positions)
 
     def without(self, names: Iterable[str]) -> TaskVectorBank:
         """The bank less these tasks, as leave-one-out evaluation needs it."""
-        gone = {self._position(name) for name in ([names] if isinstance(names, str) else names)}
-        return self.select([name for i, name in enumerate(self.tasks) if i not in gone])
+        left_out = {self._position(name) for name in ([names] if isinstance(names, str) else names)}
+        return self.select([name for i, name in enumerate(self.tasks) if i not in left_out])
 
-    def over(self, names: Iterable[str]) -> TaskVectorBank:
-        """The bank of these blocks only, in the table's order, for a tower whose other blocks stay put.
+    def select_blocks(self, names: Iterable[str]) -> TaskVectorBank:
+        """The bank of these blocks only, in the table's order, for a tower whose other blocks stay fixed.
 
-        Shares memory with this bank; only the bundle of small blocks is made anew. `infos` and `base` go on
-        speaking of the whole vectors and the whole base model.
+        Shares memory with this bank; only the bundle of small blocks is made anew. `infos` and `base` remain
+        those of the whole vectors and the whole base model.
         """
         kept = sorted({self.blocks.index(name) for name in ([names] if isinstance(names, str) else names)})
         if not kept:
             raise BankError("no block was named. Pass the names of some of the bank's blocks.")
         if len(kept) == len(self.blocks):
             return self
-        position = {m: i for i, m in enumerate(kept)}
-        every = [part for panel in self.panels for part in _single(panel)]
-        panels = gathered(_moved(part, position[m]) for m, part in every if m in position)
         blocks = BlockTable(self.blocks[m] for m in kept)
-        return self._derived(panels, positions=range(len(self.tasks)), rows=self.rows, blocks=blocks)
+        new_index = {m: i for i, m in enumerate(kept)}
+        singles = (single for panel in self.panels for single in panel.split())
+        moved = (
+            _at_block(single, new_index[single.block_indices[0]])
+            for single in singles
+            if single.block_indices[0] in new_index
+        )
+        panels = bundle_small_blocks(moved, blocks)
+        return self._derive(panels, positions=range(len(self.tasks)), rows=self.rows, blocks=blocks)
 
     def to(self, device: torch.device | str) -> TaskVectorBank:
         """The bank on another device, moved panel by panel; itself when it is there already."""
         if torch.device(device) == self.device:
             return self
-        moved = [
-            panel.rebuilt({k: t.to(device) for k, t in panel.tensors().items()}) for panel in self.panels
-        ]
-        return self._derived(moved, positions=range(len(self.tasks)), rows=self.rows)
+        moved = [panel.to(device) for panel in self.panels]
+        return self._derive(moved, positions=range(len(self.tasks)), rows=self.rows)
 
     def stored_as(self, storage: str) -> TaskVectorBank:
         """The bank in another storage format, on the same device, made block by block."""
         if storage == self.storage and self.rows is None:
             return self
         panels = assemble(self.blocks, storage_named(storage), vectors_of=self.vectors_of, device=self.device)
-        return self._derived(panels, positions=range(len(self.tasks)), storage=storage)
+        return self._derive(panels, positions=range(len(self.tasks)), storage=storage)
 
     def fit(self, budget_nbytes: int) -> FittedBank:
         """The bank within a memory budget: narrower storage first, and only then fewer vectors."""
-        made = plan_memory(
+        plan = plan_memory(
             self.blocks,
             tasks=self.tasks,
             infos=self.infos,
             storage=self.storage,
             budget_nbytes=budget_nbytes,
         )
-        kept = self if made.kept == self.tasks else self.select(made.kept)
-        return FittedBank(kept.stored_as(made.storage), made)
+        return FittedBank(self.select(plan.kept).stored_as(plan.storage), plan)
 
-    def parts(self) -> Iterator[Panel]:
-        """One panel per block, in no fixed order: the bank as a stream, as a bank file gives it too."""
+    def iter_panels(self) -> Iterator[Panel]:
+        """One panel of this bank's tasks per block, in no fixed order. `BankFile` has the same method."""
         for panel in self.panels:
-            for part in panel.rows() if isinstance(panel, BundlePanel) else [panel]:
-                single = DensePanel((part.unit,), part.data, part.scale) if isinstance(part, Rows) else part
-                yield single if self.rows is None else single.taken(self.rows)
+            for single in panel.split():
+                yield single if self.rows is None else single.select_tasks(self.rows)
 
     def vectors_of(self, block: str | Block) -> Tensor:
         """τ of one block for every task, widened to float32, (T n)."""
         m = self.blocks.index(block)
-        panel, span = self._home[m]
-        tau = panel.decode(*span)
+        panel, start = self._places[m]
+        tau = panel.decode(start, start + self.blocks[m].numel)
         return tau if self.row_index is None else tau.index_select(0, self.row_index)
 
     def vector(self, name: str) -> TaskVector:
@@ -221,31 +206,21 @@ class TaskVectorBank:
         blocks = {b.name: self.vectors_of(b)[t].reshape(b.shape).clone() for b in self.blocks}
         return TaskVector(name, blocks, self.base, self.infos[t])
 
-    def memory(self) -> MemoryUse:
-        """What the bank takes on its device, and by kind of block."""
-        by_kind: dict[str, int] = {}
-        for panel in self.panels:
-            kind = "small" if isinstance(panel, BundlePanel) else self.blocks[panel.units[0]].kind
-            by_kind[kind] = by_kind.get(kind, 0) + panel.nbytes
-        as_float32 = 4 * self.blocks.numel * len(self.tasks)
-        return MemoryUse(self.nbytes, self.nbytes // len(self.tasks), as_float32, by_kind)
-
     @cached_property
-    def _home(self) -> dict[int, tuple[Panel, tuple[int, int]]]:
-        """Where each block's numbers are: its panel, and from where to where."""
-        home: dict[int, tuple[Panel, tuple[int, int]]] = {}
-        for panel in self.panels:
-            starts = panel.offsets() if isinstance(panel, BundlePanel) else (0,)
-            for unit, at in zip(panel.units, starts, strict=True):
-                home[unit] = (panel, (at, at + self.blocks[unit].numel))
-        return home
+    def _places(self) -> dict[int, tuple[Panel, int]]:
+        """Where each block's numbers are: its panel, and where they begin in it."""
+        return {
+            m: (panel, start)
+            for panel in self.panels
+            for m, start in zip(panel.block_indices, panel.offsets(), strict=True)
+        }
 
     def _position(self, name: str) -> int:
         if name not in self.tasks:
             raise BankError(unknown_name("task", name, self.tasks))
         return self.tasks.index(name)
 
-    def _derived(
+    def _derive(
         self,
         panels: Sequence[Panel],
         *,
@@ -254,6 +229,7 @@ class TaskVectorBank:
         storage: str | None = None,
         blocks: BlockTable | None = None,
     ) -> TaskVectorBank:
+        """A bank of the tasks at these positions, over other panels."""
         kept = list(positions)
         return TaskVectorBank(
             panels,
@@ -273,17 +249,8 @@ class TaskVectorBank:
         )
 
 
-def _single(panel: Panel) -> list[tuple[int, Panel | Rows]]:
-    """The blocks of a panel with their positions in the table, small ones apart from each other."""
-    if isinstance(panel, BundlePanel):
-        return [(row.unit, row) for row in panel.rows()]
-    return [(panel.units[0], panel)]
-
-
-def _moved(part: Panel | Rows, unit: int) -> Panel | Rows:
-    """The same numbers at another position of the table."""
-    if isinstance(part, Rows):
-        return replace(part, unit=unit)
-    panel: Any = part  # every panel is a dataclass, which their base class cannot say
-    moved: Panel = replace(panel, units=(unit,))
+def _at_block(panel: Panel, block_index: int) -> Panel:
+    """The same numbers at another place of the block table."""
+    dataclass_panel: Any = panel  # every panel is a dataclass, which their base class cannot say
+    moved: Panel = replace(dataclass_panel, block_indices=(block_index,))
     return moved

@@ -1,12 +1,14 @@
-"""The bank file: a bank as one safetensors file with a manifest. Knows nothing of models or coefficients.
+"""The bank file: a bank as one safetensors file with a manifest; how it is written, read, checked and found.
 
     save_bank(bank, "bank.safetensors")
     bank = load_bank("bank.safetensors", device="cuda", tasks=["cars", "signs"])
-    with BankFile("bank.safetensors") as file:       # the manifest only; a block is read when it is asked for
-        file.tasks, file.storage, file.parts()
+    with BankFile("bank.safetensors") as file:       # reads the header only; a block is read when asked for
+        file.tasks, file.storage, vector_norms(file)
+    check_bank("bank.safetensors", base=theta0)      # a list of checks, each good or not find_bank(theta0)
+    # the file on this machine made for these weights, or None
 
 Each tensor holds all tasks of one block, tasks first, under the block's name (`proj`); a storage that needs
-more than one has `proj#scale`, `proj#q`, `proj#u`, `proj#v`. Every tensor is checked on the way in, and a
+more than one has `proj#scale`, `proj#q`, `proj#u`, `proj#v`. Every tensor is checked as it is read, and a
 bank exists only after all of them are.
 """
 
@@ -26,8 +28,8 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import Block, BlockTable, block_table
 from atlas_engine.bank.budget import plan_memory
 from atlas_engine.bank.packed import LowRankPanel, QuantPanel
-from atlas_engine.bank.panels import DensePanel, Panel, Rows
-from atlas_engine.bank.storage import SMALL, gathered, storage_named
+from atlas_engine.bank.panels import DensePanel, Panel
+from atlas_engine.bank.storage import bundle_small_blocks, storage_named
 from atlas_engine.bank.tensor_file import TensorFile, write_tensors
 from atlas_engine.bank.vector import VectorInfo, fingerprint
 from atlas_engine.config import assets_folder, cache_folder
@@ -49,12 +51,14 @@ BANK_FORMAT = "atlas-bank-1"
 
 def save_bank(bank: TaskVectorBank, path: Path | str) -> None:
     """Write a bank to a file, which appears whole or not at all."""
-    panels = {panel.units[0]: panel for panel in bank.parts()}
+    panels = {panel.block_indices[0]: panel for panel in bank.iter_panels()}
     tensors: dict[str, Tensor] = {}
     for m, block in enumerate(bank.blocks):
         for part, tensor in panels[m].tensors().items():
-            key = block.name if part == "data" else f"{block.name}#{part}"
-            tensors[key] = tensor.view(len(bank.tasks), *block.shape) if part == "data" else tensor
+            if part == "data":
+                tensors[block.name] = tensor.view(len(bank.tasks), *block.shape)
+            else:
+                tensors[f"{block.name}#{part}"] = tensor
     manifest = {
         "base": bank.base,
         "storage": bank.storage,
@@ -79,18 +83,7 @@ def load_bank(
 
 
 class BankFile:
-    """A bank still on disk: what it holds is known, its numbers are read block by block."""
-
-    def __init__(self, path: Path | str) -> None:
-        self._file = TensorFile(path, format_name=BANK_FORMAT)
-        try:
-            self._take(self._file.manifest)
-        except (KeyError, TypeError, ValueError) as error:
-            self.close()
-            raise BankError(f"{Path(path).name} has a manifest that cannot be read: {error!r}.") from error
-        except BankError:
-            self.close()
-            raise
+    """A bank on disk. Opening it reads the header; its numbers are read block by block."""
 
     tasks: tuple[str, ...]
     infos: tuple[VectorInfo, ...]
@@ -98,17 +91,16 @@ class BankFile:
     base: str
     storage: str
 
-    def _take(self, manifest: Mapping[str, Any]) -> None:
-        self.base, self.storage = str(manifest["base"]), storage_named(manifest["storage"]).name
-        shapes = [(str(name), torch.empty(shape, device="meta")) for name, shape in manifest["blocks"]]
-        self.blocks = block_table(shapes)
-        entries = [dict(entry) for entry in manifest["tasks"]]
-        self.tasks = tuple(str(entry.pop("name")) for entry in entries)
-        self.infos = tuple(VectorInfo(**{**e, "centroid": tuple(e["centroid"])}) for e in entries)
-        self._keys = {block.name: _keys(block.name, self._file.entries) for block in self.blocks}
-        wrong = [name for name, keys in self._keys.items() if not keys]
-        if wrong or any(entry.shape[:1] != (len(self.tasks),) for entry in self._file.entries.values()):
-            raise BankError(f"{self._file.path.name} does not hold what its manifest says. Make it again.")
+    def __init__(self, path: Path | str) -> None:
+        self._file = TensorFile(path, format_name=BANK_FORMAT)
+        try:
+            self._read_manifest(self._file.manifest)
+        except (KeyError, TypeError, ValueError) as error:
+            self.close()
+            raise BankError(f"{Path(path).name} has a manifest that cannot be read: {error!r}.") from error
+        except BankError:
+            self.close()
+            raise
 
     @property
     def nbytes(self) -> int:
@@ -119,18 +111,22 @@ class BankFile:
         self, device: torch.device | str = "cpu", *, tasks: Sequence[str] | None = None
     ) -> TaskVectorBank:
         """The resident bank, of all tasks or of some. Raises before anything exists if a byte is wrong."""
-        kept = range(len(self.tasks)) if tasks is None else [self._position(task) for task in tasks]
+        panels: Sequence[Panel]
         if tasks is None and torch.device(device).type == "cpu":
             tensors = dict(self._file.read_all())
-            parts = [self._panel(m, {k: tensors[k] for k in keys}) for m, keys in self._numbered()]
+            panels = [self._panel(m, tensors) for m in range(len(self.blocks))]
+        elif tasks is None:
+            panels = [panel.to(device) for panel in self.iter_panels()]
         else:
-            parts = [self._moved(panel, kept, device) for panel in self.parts()]
+            rows = [self._position(task) for task in tasks]
+            panels = [panel.select_tasks(rows).to(device) for panel in self.iter_panels()]
+        names = self.tasks if tasks is None else tuple(tasks)
         return TaskVectorBank(
-            gathered(_small(part, self.blocks) for part in parts),
-            tasks=[self.tasks[t] for t in kept],
+            bundle_small_blocks(panels, self.blocks),
+            tasks=names,
             blocks=self.blocks,
             base=self.base,
-            infos=[self.infos[t] for t in kept],
+            infos=[self.infos[self._position(name)] for name in names],
             storage=self.storage,
         )
 
@@ -140,19 +136,19 @@ class BankFile:
         """The bank within a memory budget, decided before a number is read. See `budget.plan_memory`."""
         names = self.tasks if tasks is None else tuple(tasks)
         infos = [self.infos[self._position(name)] for name in names]
-        made = plan_memory(
+        plan = plan_memory(
             self.blocks, tasks=names, infos=infos, storage=self.storage, budget_nbytes=budget_nbytes
         )
-        loaded = self.load("cpu", tasks=None if made.kept == self.tasks else made.kept)
-        return loaded.stored_as(made.storage).to(device)
+        loaded = self.load("cpu", tasks=None if plan.kept == self.tasks else plan.kept)
+        return loaded.stored_as(plan.storage).to(device)
 
-    def parts(self) -> Iterator[Panel]:
+    def iter_panels(self) -> Iterator[Panel]:
         """One panel per block on the CPU, read when it is asked for: the bank is never in memory whole."""
-        for m, keys in self._numbered():
-            yield self._panel(m, {key: self._file.read(key) for key in keys})
+        for m, block in enumerate(self.blocks):
+            yield self._panel(m, {key: self._file.read(key) for key in self._keys[block.name]})
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> BankFile:
@@ -167,20 +163,28 @@ class BankFile:
         size = f"{len(self.tasks)} tasks × {len(self.blocks)} blocks"
         return f"BankFile('{self._file.path.name}', {size}, {self.storage})"
 
-    def _numbered(self) -> Iterator[tuple[int, tuple[str, ...]]]:
-        return ((m, self._keys[block.name]) for m, block in enumerate(self.blocks))
+    def _read_manifest(self, manifest: Mapping[str, Any]) -> None:
+        self.base, self.storage = str(manifest["base"]), storage_named(manifest["storage"]).name
+        shapes = [(str(name), torch.empty(shape, device="meta")) for name, shape in manifest["blocks"]]
+        self.blocks = block_table(shapes)
+        tasks = [dict(task) for task in manifest["tasks"]]
+        self.tasks = tuple(str(task.pop("name")) for task in tasks)
+        self.infos = tuple(VectorInfo(**{**task, "centroid": tuple(task["centroid"])}) for task in tasks)
+        entries = self._file.entries
+        self._keys = {block.name: _keys_of(block.name, entries) for block in self.blocks}
+        has_every_block = all(self._keys.values())
+        if not has_every_block or any(entry.shape[:1] != (len(self.tasks),) for entry in entries.values()):
+            raise BankError(f"{self._file.path.name} does not hold what its manifest says. Make it again.")
 
     def _panel(self, m: int, tensors: Mapping[str, Tensor]) -> Panel:
-        parts = {key.rpartition("#")[2] if "#" in key else "data": tensor for key, tensor in tensors.items()}
+        """The panel of block `m`, from tensors that may be of more blocks."""
+        keys = self._keys[self.blocks[m].name]
+        parts = {key.rpartition("#")[2] if "#" in key else "data": tensors[key] for key in keys}
         if "q" in parts:
             return QuantPanel((m,), parts["q"], parts["scale"], storage_named(self.storage).bits)
         if "u" in parts:
             return LowRankPanel((m,), parts["u"], parts["v"])
         return DensePanel((m,), parts["data"].view(len(self.tasks), -1), parts.get("scale"))
-
-    def _moved(self, panel: Panel, rows: Sequence[int], device: torch.device | str) -> Panel:
-        taken = panel if len(rows) == len(self.tasks) else panel.taken(rows)
-        return taken.rebuilt({key: tensor.to(device) for key, tensor in taken.tensors().items()})
 
     def _position(self, task: str) -> int:
         if task not in self.tasks:
@@ -188,25 +192,53 @@ class BankFile:
         return self.tasks.index(task)
 
 
-def _keys(block: str, entries: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(
-        k for k in (block, *(f"{block}#{part}" for part in ("q", "u", "v", "scale"))) if k in entries
-    )
+def _keys_of(block: str, entries: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of a block's tensors in the file."""
+    possible = (block, *(f"{block}#{part}" for part in ("q", "u", "v", "scale")))
+    return tuple(key for key in possible if key in entries)
 
 
-def _small(panel: Panel, blocks: BlockTable) -> Panel | Rows:
-    if isinstance(panel, DensePanel) and blocks[panel.units[0]].numel < SMALL:
-        return Rows(panel.units[0], panel.data, panel.scale)
-    return panel
+# ---- which bank belongs to a model
 
 
-# ---- A bank file looked at without loading it: its vectors' lengths, and whether it is sound.
+def banks_folder() -> Path:
+    """Where a public bank is kept that was imported without naming a file."""
+    return cache_folder() / "banks"
+
+
+def find_bank(weights: Mapping[str, Tensor]) -> Path | None:
+    """The bank that was made for these weights: one that ships, else one that was built.
+
+    Reads headers only, and hashes the weights only if some bank has their blocks.
+    """
+    candidates = _banks_over(block_table(weights.items()))
+    base = fingerprint(weights) if candidates else ""
+    return next((path for path, bank_base in candidates if bank_base == base), None)
+
+
+def _banks_over(blocks: BlockTable) -> list[tuple[Path, str]]:
+    """The bank files on this machine over these blocks, each with the fingerprint of its base."""
+    found: list[tuple[Path, str]] = []
+    for folder in (assets_folder() / "bank", banks_folder()):
+        for path in sorted(folder.glob("*.safetensors")):
+            try:
+                with BankFile(path) as file:
+                    if file.blocks == blocks:
+                        found.append((path, file.base))
+            except (BankError, OSError):  # a file that is no bank
+                continue
+    return found
+
+
+# ---- what a bank file holds, without loading it
+
 OnBlock = Callable[[int], None]
+"""Called with 1 after each block, to show progress."""
 
 
 @dataclass(frozen=True)
 class BankCheck:
-    """One thing looked at, whether it is as it should be, and what was found."""
+    """One check of a bank file: whether it is good, and what was found."""
 
     name: str
     good: bool
@@ -214,9 +246,9 @@ class BankCheck:
 
 
 def vector_norms(file: BankFile, *, on_block: OnBlock = lambda _: None) -> tuple[float, ...]:
-    """‖τ‖ of every vector, block by block; `on_block` is told of each."""
+    """‖τ‖ of every vector, read block by block."""
     total = torch.zeros(len(file.tasks), dtype=torch.float64)
-    for _, squares in _squares(file):
+    for _, squares in _squared_norms(file):
         total += squares
         on_block(1)
     return tuple(math.sqrt(value) for value in total.tolist())
@@ -225,32 +257,30 @@ def vector_norms(file: BankFile, *, on_block: OnBlock = lambda _: None) -> tuple
 def check_bank(
     path: Path | str, *, base: Mapping[str, Tensor] | None = None, on_block: OnBlock = lambda _: None
 ) -> list[BankCheck]:
-    """What holds of a bank file: header, checksums, finite numbers and, where one is given, its base."""
+    """The checks of a bank file: header, checksums, finite numbers and, if `base` is given, its base."""
     try:
         file = BankFile(path)
     except BankError as error:
         return [BankCheck("file", False, str(error))]
     with file:
-        held = BankCheck(
-            "file", True, f"{len(file.tasks)} vectors × {len(file.blocks)} blocks, {file.storage}"
-        )
-        checks = [held, *_check_numbers(file, on_block)]
+        content = f"{len(file.tasks)} vectors × {len(file.blocks)} blocks, {file.storage}"
+        checks = [BankCheck("file", True, content), *_check_numbers(file, on_block)]
         return checks if base is None else [*checks, _check_base(file, base)]
 
 
 def _check_numbers(file: BankFile, on_block: OnBlock) -> list[BankCheck]:
-    wild: list[str] = []
+    bad: list[str] = []
     try:
-        for block, squares in _squares(file):
-            good = torch.isfinite(squares).tolist()
-            wild += [f"{file.tasks[t]}: {block.name}" for t, fine in enumerate(good) if not fine]
+        for block, squares in _squared_norms(file):
+            finite = torch.isfinite(squares).tolist()
+            bad += [f"{file.tasks[t]}: {block.name}" for t, is_finite in enumerate(finite) if not is_finite]
             on_block(1)
     except BankError as error:
         return [BankCheck("checksums", False, str(error))]
-    found = f"NaN or infinity in {len(wild)}, the first {wild[0]}" if wild else "all finite"
+    detail = f"NaN or infinity in {len(bad)}, the first {bad[0]}" if bad else "all finite"
     return [
         BankCheck("checksums", True, "every tensor matches its own"),
-        BankCheck("numbers", not wild, found),
+        BankCheck("numbers", not bad, detail),
     ]
 
 
@@ -266,37 +296,10 @@ def _check_base(file: BankFile, base: Mapping[str, Tensor]) -> BankCheck:
     return BankCheck("base", True, f"the model's own, {found[:12]}")
 
 
-def _squares(file: BankFile) -> Iterator[tuple[Block, Tensor]]:
+def _squared_norms(file: BankFile) -> Iterator[tuple[Block, Tensor]]:
     """Σ τ² of each block for every task, (T) in float64; not finite where τ is not."""
-    for panel in file.parts():
+    for panel in file.iter_panels():
         total = torch.zeros(len(file.tasks), dtype=torch.float64)
-        for _, _, tau in panel.pieces(torch.float32):
+        for _, _, tau in panel.iter_chunks(torch.float32):
             total += tau.double().square().sum(1)
-        yield file.blocks[panel.units[0]], total
-
-
-# ---- Which bank file on this machine is a model's own. Knows nothing of models.
-# find_bank(dict(backbone.visual.named_parameters())) # a path, or None Which one it is, is decided by the
-# bank itself, which names the weights that it was taken from.
-def banks_folder() -> Path:
-    """Where a public bank is kept that was imported without naming a file."""
-    return cache_folder() / "banks"
-
-
-def find_bank(weights: Mapping[str, Tensor]) -> Path | None:
-    """The bank that was made for these weights: one that ships, else one that was built."""
-    base = fingerprint(weights)
-    for folder in (assets_folder() / "bank", banks_folder()):
-        for path in sorted(folder.glob("*.safetensors")):
-            if _base_of(path) == base:
-                return path
-    return None
-
-
-def _base_of(path: Path) -> str | None:
-    """Which weights a bank file belongs to; None for a file that is no bank."""
-    try:
-        with BankFile(path) as file:
-            return file.base
-    except (BankError, OSError):
-        return None
+        yield file.blocks[panel.block_indices[0]], total

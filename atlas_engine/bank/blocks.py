@@ -1,8 +1,7 @@
 """The table of an image tower's parameter blocks: what a coefficient can be attached to.
 
-A block is one named parameter tensor (a weight, a bias, a norm's scale). The table says for each block its
-shape, its depth in the tower and its kind, for ViT, ResNet and timm towers alike, from names and shapes only.
-Knows nothing of task vectors, of devices or of any model library.
+A block is one named parameter tensor (a weight, a bias, a norm's scale). The table gives each block's shape,
+its depth in the tower and its kind, for ViT, ResNet and timm towers alike, from names and shapes only.
 
     table = block_table(model.visual.named_parameters())
     table[table.index("transformer.resblocks.7.attn.in_proj_weight")].layer    # 8
@@ -71,7 +70,7 @@ class BlockTable(Sequence[Block]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short hash of names and shapes: equal for two towers exactly when their vectors can be mixed."""
+        """A short hash of names and shapes: towers whose vectors can be mixed have the same one."""
         text = "\n".join(f"{block.name} {block.shape}" for block in self._blocks)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -132,6 +131,7 @@ def _tower_shapes(named_shapes: Iterable[tuple[str, tuple[int, ...]]]) -> dict[s
 
 
 def _kind(name: str, shapes: dict[str, tuple[int, ...]]) -> str:
+    """One of BLOCK_KINDS, from the block's name and number of dimensions."""
     path, _, leaf = name.rpartition(".")
     ndim = len(shapes[name])
     if re.search(
@@ -145,12 +145,12 @@ def _kind(name: str, shapes: dict[str, tuple[int, ...]]) -> str:
     return _small_kind(leaf, path, shapes, "scale")
 
 
-def _small_kind(leaf: str, path: str, shapes: dict[str, tuple[int, ...]], otherwise: str) -> str:
-    """Bias or norm: a one-dimensional `weight` is always a norm's, and the `bias` beside it goes with it."""
+def _small_kind(leaf: str, path: str, shapes: dict[str, tuple[int, ...]], default: str) -> str:
+    """`norm` for a one-dimensional weight and the bias of the same module, `bias` for another bias."""
     weight = shapes.get(f"{path}.weight", ())
     if leaf in ("weight", "bias") and len(weight) == 1:
         return "norm"
-    return "bias" if leaf.endswith("bias") else otherwise
+    return "bias" if leaf.endswith("bias") else default
 
 
 _POSITION = re.compile(
@@ -163,14 +163,17 @@ def _layers(kinds: dict[str, str]) -> dict[str, int]:
     positions = {name: _position(name) for name in kinds}
     depth = {position: i + 1 for i, position in enumerate(sorted({p for p in positions.values() if p}))}
     layers: dict[str, int] = {}
-    seen = not depth
+    after_stem = False
     for name, position in positions.items():
-        seen = seen or position is not None
-        last = (seen and bool(depth)) or kinds[name] == "projection"
-        layers[name] = depth[position] if position else (len(depth) + 1 if last else 0)
+        if position is not None:
+            after_stem = True
+            layers[name] = depth[position]
+        else:
+            layers[name] = len(depth) + 1 if after_stem or kinds[name] == "projection" else 0
     return layers
 
 
 def _position(name: str) -> tuple[int, int] | None:
+    """The numbers in a block's name, such as (3, 1) of `layer3.1.conv1.weight`, or None without any."""
     found = _POSITION.search(name)
     return (int(found[1]), int(found[2] or -1)) if found else None

@@ -1,7 +1,9 @@
-"""Which storage and which vectors fit a memory budget. Knows nothing of devices or of the vectors' numbers.
+"""Which storage and which vectors fit a memory budget.
 
-The rule: keep every vector as long as some format holds them all, the finest such format; only when the
+The rule: keep every vector if some format holds them all, and take the finest such format. Only if the
 narrowest is still too large, leave out the vectors that helped their own task least.
+
+    plan_memory(blocks, tasks=tasks, infos=infos, storage="float32", budget_nbytes=2**30).storage     # "int8"
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ class MemoryPlan:
     budget_nbytes: int
 
     def __str__(self) -> str:
-        gone = f"; left out {', '.join(self.dropped)}" if self.dropped else ""
+        left_out = f"; left out {', '.join(self.dropped)}" if self.dropped else ""
         return (
             f"{len(self.kept)} vectors in {self.storage}, {human_nbytes(self.nbytes)} "
-            f"of {human_nbytes(self.budget_nbytes)}{gone}"
+            f"of {human_nbytes(self.budget_nbytes)}{left_out}"
         )
 
 
@@ -52,27 +54,30 @@ def plan_memory(
         each = vector_nbytes(blocks, storage_named(name))
         if each * len(tasks) <= budget_nbytes:
             return MemoryPlan(name, tuple(tasks), (), each * len(tasks), budget_nbytes)
-    room = budget_nbytes // each
-    if room == 0:
+
+    # not even the narrowest format holds all: keep the vectors with the largest gain
+    count = budget_nbytes // each
+    if count == 0:
         raise BankError(
             f"the memory budget is {human_nbytes(budget_nbytes)} but one vector takes {human_nbytes(each)} "
             f"in {name}. Give more memory, or compress the bank to low-rank-16."
         )
     order = sorted(range(len(tasks)), key=lambda t: -_gain(infos[t]))  # stable: ties stay in the bank's order
-    best = set(order[:room])
+    best = set(order[:count])
     kept = tuple(task for t, task in enumerate(tasks) if t in best)
     dropped = tuple(task for t, task in enumerate(tasks) if t not in best)
     return MemoryPlan(name, kept, dropped, each * len(kept), budget_nbytes)
 
 
 def _narrowing(storage: str) -> tuple[str, ...]:
-    """The present format and the ones narrower than it; a format off the ladder can only stay as it is."""
+    """The present format and the narrower ones; a low-rank bank can only stay as it is."""
     if storage == "bfloat16":
         return ("bfloat16", *LADDER[2:])
     return LADDER[LADDER.index(storage) :] if storage in LADDER else (storage,)
 
 
 def _gain(info: VectorInfo) -> float:
+    """How much the vector raised the accuracy on its own task; 0 where that is not known."""
     if info.accuracy_before is None or info.accuracy_after is None:
         return 0.0
     return info.accuracy_after - info.accuracy_before

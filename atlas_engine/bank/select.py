@@ -1,12 +1,12 @@
-"""Which vectors to use when only b of them may be: at random, by features, or by gradient.
+"""Which vectors to use if only b of them may be: at random, by features, or by gradient.
 
-    by_features(bank, feature=mean_feature, budget=5)      cosine to each data set's stored centroid
-    by_gradient(bank, grads, budget=5)                     Σ_m |∂L/∂λ[t, m]| at λ = 0
-    mixed_by_gradient(bank, grads, budget=5)               per block the b best, as b mixed vectors
+    select_by_features(bank, mean_feature, budget=5)       cosine to each data set's stored centroid
+    select_by_gradient(bank, grads, budget=5)              Σ_m |∂L/∂λ[t, m]| at λ = 0
+    mix_by_gradient(bank, grads, budget=5)                 per block the b best, as b mixed vectors
 
-A source is a resident bank or a `BankFile`, which is read block by block: the bank never has to fit the
-device, and the mixed selection reads it only once. Knows nothing of images or losses: gradients are ∂L/∂θ at
-the base model, by block name. (aTLAS, arXiv 2407.02880, section 5; per block wins at every small b.)
+Gradients are ∂L/∂θ at the base model, by block name. A source is a resident bank or a `BankFile`, which is
+read block by block: the bank never has to fit the device, and it is read once. (aTLAS, arXiv 2407.02880,
+section 5; per block wins at every small b.)
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import BlockTable
-from atlas_engine.bank.panels import DensePanel, Panel, Rows
-from atlas_engine.bank.storage import SMALL, gathered
+from atlas_engine.bank.panels import Panel
+from atlas_engine.bank.storage import bundle_small_blocks
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.errors import BankError
 
@@ -60,7 +60,7 @@ class VectorSource(Protocol):
     def storage(self) -> str:
         """Their format."""
 
-    def parts(self) -> Iterator[Panel]:
+    def iter_panels(self) -> Iterator[Panel]:
         """One panel per block."""
 
 
@@ -74,17 +74,19 @@ class MixedBank:
 
 def select_random(source: VectorSource, *, budget: int, seed: int) -> tuple[str, ...]:
     """b names drawn without replacement."""
-    b = _checked(budget, source)
+    b = _check_budget(budget, source)
     order = torch.randperm(len(source.tasks), generator=torch.Generator().manual_seed(seed))
     return tuple(source.tasks[t] for t in order[:b].tolist())
 
 
 def select_by_features(source: VectorSource, feature: Tensor, *, budget: int) -> tuple[str, ...]:
     """The b vectors whose data sets look most like ours, nearest first: cosine of mean zero-shot features."""
-    b = _checked(budget, source)
-    bare = [task for task, info in zip(source.tasks, source.infos, strict=True) if not info.centroid]
-    if bare:
-        raise BankError(f"no feature centroid is stored for {', '.join(bare)}. Select by gradient instead.")
+    b = _check_budget(budget, source)
+    without = [task for task, info in zip(source.tasks, source.infos, strict=True) if not info.centroid]
+    if without:
+        raise BankError(
+            f"no feature centroid is stored for {', '.join(without)}. Select by gradient instead."
+        )
     widths = {len(info.centroid) for info in source.infos}
     if widths != {feature.numel()}:
         raise BankError(f"the feature has {feature.numel()} numbers but the centroids {sorted(widths)}.")
@@ -95,15 +97,15 @@ def select_by_features(source: VectorSource, feature: Tensor, *, budget: int) ->
 
 def select_by_gradient(source: VectorSource, grads: Mapping[str, Tensor], *, budget: int) -> tuple[str, ...]:
     """The b vectors with the largest Σ_m |∂L/∂λ[t, m]| at the base, best first."""
-    b = _checked(budget, source)
+    b = _check_budget(budget, source)
     return _best(source.tasks, gradient_scores(source, grads).sum(1), b)
 
 
 def gradient_scores(source: VectorSource, grads: Mapping[str, Tensor]) -> Tensor:
     """|∂L/∂λ[t, m]| for every task and block, (T M) on the CPU. Reads the source once."""
     scores = torch.zeros(len(source.tasks), len(source.blocks))
-    for panel in source.parts():
-        scores[:, panel.units[0]] = _scores(panel, source.blocks, grads).cpu()
+    for panel in source.iter_panels():
+        scores[:, panel.block_indices[0]] = _block_scores(panel, source.blocks, grads).cpu()
     return scores
 
 
@@ -112,18 +114,18 @@ def mix_by_gradient(source: VectorSource, grads: Mapping[str, Tensor], *, budget
 
     The source is read once and only b of T are kept. The mixed bank is on the device of the gradients.
     """
-    b = _checked(budget, source)
+    b = _check_budget(budget, source)
     origin: list[tuple[str, ...]] = [()] * len(source.blocks)
-    parts: list[Panel | Rows] = []
-    for panel in source.parts():
-        m = panel.units[0]
-        rows = _scores(panel, source.blocks, grads).topk(b).indices.tolist()
+    panels: list[Panel] = []
+    for panel in source.iter_panels():
+        m = panel.block_indices[0]
+        rows = _block_scores(panel, source.blocks, grads).topk(b).indices.tolist()
         origin[m] = tuple(source.tasks[t] for t in rows)
-        parts.append(_kept(panel, rows, source.blocks, device=grads[source.blocks[m].name].device))
+        panels.append(panel.select_tasks(rows).to(grads[source.blocks[m].name].device))
     names = [f"mix-{i + 1}" for i in range(b)]
     columns = tuple(zip(*origin, strict=True))
     bank = TaskVectorBank(
-        gathered(parts),
+        bundle_small_blocks(panels, source.blocks),
         tasks=names,
         blocks=source.blocks,
         base=source.base,
@@ -134,7 +136,7 @@ def mix_by_gradient(source: VectorSource, grads: Mapping[str, Tensor], *, budget
 
 
 def _mixed_info(source: VectorSource, origin: Sequence[str]) -> VectorInfo:
-    """What identifies a mixed vector: the vectors it was taken from, block by block."""
+    """The info of a mixed vector; its digest is of the vectors it was taken from, block by block."""
     digests = {task: info.digest for task, info in zip(source.tasks, source.infos, strict=True)}
     text = "\n".join(f"{task} {digests[task]}" for task in origin)
     used = ", ".join(sorted(set(origin)))
@@ -142,27 +144,22 @@ def _mixed_info(source: VectorSource, origin: Sequence[str]) -> VectorInfo:
 
 
 @torch.no_grad()
-def _scores(panel: Panel, blocks: BlockTable, grads: Mapping[str, Tensor]) -> Tensor:
-    name = blocks[panel.units[0]].name
+def _block_scores(panel: Panel, blocks: BlockTable, grads: Mapping[str, Tensor]) -> Tensor:
+    """|∂L/∂λ[t]| of one block for every task, (T)."""
+    name = blocks[panel.block_indices[0]].name
     if name not in grads:
         raise BankError(f"no gradient was given for block '{name}'. Pass ∂L/∂θ of every block.")
     g = grads[name].detach().to(panel.device, torch.float32).reshape(1, -1)
     return panel.inner(g)[0, :, 0].abs()
 
 
-def _kept(panel: Panel, rows: Sequence[int], blocks: BlockTable, *, device: torch.device) -> Panel | Rows:
-    taken = panel.taken(rows)
-    taken = taken.rebuilt({key: tensor.to(device) for key, tensor in taken.tensors().items()})
-    if isinstance(taken, DensePanel) and blocks[panel.units[0]].numel < SMALL:
-        return Rows(panel.units[0], taken.data, taken.scale)
-    return taken
-
-
 def _best(tasks: Sequence[str], scores: Tensor, b: int) -> tuple[str, ...]:
+    """The names of the b largest scores, best first; ties stay in the bank's order."""
     return tuple(tasks[t] for t in scores.argsort(descending=True, stable=True)[:b].tolist())
 
 
-def _checked(budget: int, source: VectorSource) -> int:
+def _check_budget(budget: int, source: VectorSource) -> int:
+    """The budget, if the source has that many vectors."""
     if not 1 <= budget <= len(source.tasks):
         raise BankError(
             f"budget={budget} is out of range. The bank has {len(source.tasks)} vectors; pass 1 to that."

@@ -1,7 +1,8 @@
-"""A tower and its tangent: f(x; θ) and J·Δ in one pass. Knows nothing of banks, losses or coefficients.
+"""A tower and its tangent: f(x; θ) and J·Δ in one forward pass.
 
-The paper's linearised variant stands on it: f(x; θ0) + J·Δ in place of f(x; θ0 + Δ). J never changes, so the
-gradient in Δ is an ordinary backward pass at θ0; no second derivative is ever taken.
+The paper's linearised variant needs it, f(x; θ0) + J·Δ in place of f(x; θ0 + Δ), both to train a vector
+(`tunable`) and to compose one (`compose.linearised`). J never changes, so the gradient in Δ is an ordinary
+backward pass at θ0; no second derivative is ever taken.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ __all__ = ["prepare_for_jvp", "value_and_tangent"]
 
 
 def prepare_for_jvp(tower: nn.Module) -> None:
-    """Switch off what has no jvp, in a tower that is nobody else's: attention's path for inference."""
-    _load_rules()
+    """Switch off what has no jvp, attention's fast path for inference, in a tower that nobody else uses."""
+    _load_jvp_rules()
     for module in tower.modules():
         if isinstance(module, nn.MultiheadAttention):
             module.training, module.dropout = True, 0.0
@@ -43,8 +44,8 @@ def value_and_tangent(
 
 
 @functools.cache
-def _load_rules() -> None:
-    """Have torch compile its rules, once: on first use it does so by a call that it has itself deprecated."""
+def _load_jvp_rules() -> None:
+    """Load torch's jvp rules once, without the warning: torch loads them by a call that it has deprecated."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         with forward_ad.dual_level():

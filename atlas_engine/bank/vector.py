@@ -1,17 +1,17 @@
-"""A task vector: what fine-tuning changed, block by block. Knows nothing of banks, devices or files.
+"""A task vector: what fine-tuning changed in an image tower, block by block.
 
 τ = θ_fine-tuned − θ0            (Ilharco et al. 2023; aTLAS, arXiv 2407.02880, section 2)
 
 cars = TaskVector.between("cars", base=theta0, tuned=theta_cars)
-(cars + signs).norm(), cars.cosine(signs), cars * -1
+cars.norm(), cars.cosine(signs), cars + signs
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -57,13 +57,14 @@ class TaskVector:
         """τ = tuned − base, from two checkpoints of the same image tower (or whole CLIP).
 
         `base` decides which names are blocks: pass `dict(model.visual.named_parameters())`. Anything more in
-        `tuned`, such as buffers or a text tower, is left out; what is missing or misshapen is an error.
+        `tuned`, such as buffers or a text tower, is left out; a block that is missing or has another shape is
+        an error.
         """
         table = block_table(base.items())
-        theta0, theta = _tower(base), _tower(tuned)
+        theta0, theta = _tower_part(base), _tower_part(tuned)
         shapes = {block.name: block.shape for block in table}
         found = {n: tuple(theta[n].shape) for n in shapes if n in theta}
-        _require_same(f"checkpoint '{name}' against its base", shapes, found)
+        _require_same_shapes(f"checkpoint '{name}' against its base", shapes, found)
         blocks = {n: theta[n].detach().float() - theta0[n].detach().float() for n in shapes}
         _require_finite(name, blocks)
         return cls(name, blocks, fingerprint(theta0), info or VectorInfo())
@@ -74,19 +75,9 @@ class TaskVector:
         return block_table(self.blocks.items())
 
     def __add__(self, other: TaskVector) -> TaskVector:
-        return self._joined(other, torch.add, "+")
-
-    def __sub__(self, other: TaskVector) -> TaskVector:
-        return self._joined(other, torch.sub, "-")
-
-    def __mul__(self, factor: float) -> TaskVector:
-        blocks = {name: tensor * factor for name, tensor in self.blocks.items()}
-        return replace(self, name=f"{factor:g}*{self.name}", blocks=blocks, info=VectorInfo())
-
-    __rmul__ = __mul__
-
-    def __neg__(self) -> TaskVector:
-        return self * -1.0
+        self.require_mixable(other)
+        blocks = {name: tensor + other.blocks[name] for name, tensor in self.blocks.items()}
+        return TaskVector(f"{self.name}+{other.name}", blocks, self.base)
 
     def digest(self) -> str:
         """The content hash of the vector as it was made: a stored copy keeps that of its original."""
@@ -113,17 +104,12 @@ class TaskVector:
         """Raise unless both vectors have the same blocks and were taken from the same base."""
         what = f"task vectors '{self.name}' and '{other.name}'"
         mine, theirs = ({n: tuple(t.shape) for n, t in v.blocks.items()} for v in (self, other))
-        _require_same(what, mine, theirs)
+        _require_same_shapes(what, mine, theirs)
         if self.base != other.base:
             raise BankError(
                 f"{what} were taken from different base models ({self.base[:12]} and {other.base[:12]}). "
                 "Only vectors of one base can be mixed."
             )
-
-    def _joined(self, other: TaskVector, op: Callable[[Tensor, Tensor], Tensor], sign: str) -> TaskVector:
-        self.require_mixable(other)
-        blocks = {name: op(tensor, other.blocks[name]) for name, tensor in self.blocks.items()}
-        return TaskVector(f"{self.name}{sign}{other.name}", blocks, self.base)
 
     def __repr__(self) -> str:
         return f"TaskVector('{self.name}', {len(self.blocks)} blocks, base {self.base[:12]})"
@@ -131,25 +117,26 @@ class TaskVector:
 
 def fingerprint(theta0: Mapping[str, Tensor]) -> str:
     """The content hash (sha256) of a base image tower: names, shapes, dtypes and bytes of its blocks."""
-    tower = _tower(theta0)
+    tower = _tower_part(theta0)
     return _content_hash({name: tower[name] for name in block_table(theta0.items()).names})
 
 
 def _content_hash(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in tensors.items():
-        whole = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {tuple(whole.shape)} {whole.dtype}\n".encode())
-        digest.update(whole.reshape(-1).view(torch.uint8).numpy().data)
+        stored = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(stored.shape)} {stored.dtype}\n".encode())
+        digest.update(stored.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def _tower(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def _tower_part(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The image tower's weights in a whole CLIP, without the prefix; a tower alone as it is."""
     inside = {n.removeprefix("visual."): t for n, t in state.items() if n.startswith("visual.")}
     return inside or state
 
 
-def _require_same(
+def _require_same_shapes(
     what: str, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]
 ) -> None:
     problems = [f"{n} is missing" for n in wanted if n not in found]
@@ -158,18 +145,19 @@ def _require_same(
         f"{n} is {found[n]}, needs {shape}" for n, shape in wanted.items() if n in found and found[n] != shape
     ]
     if problems:
-        raise BankError(f"{what}: {_listed(problems)}. Both must come from the same image tower.")
+        raise BankError(f"{what}: {_join_some(problems)}. Both must come from the same image tower.")
 
 
 def _require_finite(name: str, blocks: Mapping[str, Tensor]) -> None:
     bad = [n for n, tensor in blocks.items() if not bool(torch.isfinite(tensor).all())]
     if bad:
         raise BankError(
-            f"checkpoint '{name}' holds NaN or infinity in {_listed(bad)}. Its training diverged."
+            f"checkpoint '{name}' holds NaN or infinity in {_join_some(bad)}. Its training diverged."
         )
 
 
-def _listed(items: Iterable[str], limit: int = 5) -> str:
+def _join_some(items: Iterable[str], limit: int = 5) -> str:
+    """The first few items and how many more there are: `a, b, c, d, e and 7 more`."""
     every = list(items)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return ", ".join(every[:limit]) + more

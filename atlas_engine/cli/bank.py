@@ -216,7 +216,7 @@ def compress(*, bank: Path, output: Path, storage: str, as_json: bool) -> None:
     storage = storage_named(storage).name
     nbytes_before = bank.stat().st_size if bank.is_file() else 0
     original = load_bank(bank)
-    small = edit.compress(original, storage)
+    small = original.stored_as(storage)
     fidelity = edit.fidelity(original, small)
     save_bank(small, output)
     nbytes = output.stat().st_size

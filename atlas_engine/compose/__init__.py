@@ -1,3 +1,3 @@
-"""Weights out of a bank and coefficients, and what a gradient on the weights says of the coefficients."""
+"""Weights θ(λ) from a bank and coefficients λ, and ∂L/∂λ from ∂L/∂θ. Nothing here knows data or losses."""
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ A layout says which coefficients are free and how they spread over the bank's T 
     per block      λ[t, m]           the default; (T, M)
     isotropic      λ[t]              one per vector; (T,)
     matrices       λ[t, m]           weight matrices only, the other blocks stay at the base; (T, M')
-    × K            λ[t, m, k]        each block split at random into K parts of its own; (T, M, K)
+    × K            λ[t, m, k]        each block split at random into K partitions of its own; (T, M, K)
 
-`expand` takes the free tensor to what the kernel needs, (T, M) or (T, M, K); `reduce` is its transpose and
-takes a gradient back. Both carry leading batch dimensions. Knows nothing of weights or of a bank's numbers.
+`expand` takes the free tensor to λ over all blocks, (T, M) or (T, M, K); `reduce` is its transpose and takes
+a gradient back. Both carry leading batch dimensions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from atlas_engine.bank.blocks import BlockTable
@@ -47,57 +48,57 @@ class Layout:
             )
 
     def shape(self, tasks: int, blocks: BlockTable) -> tuple[int, ...]:
-        """The shape of the free tensor for T tasks over these blocks."""
+        """The shape of the free tensor for T tasks over these blocks: (T), (T, M), (T, M') or (T, M, K)."""
         if self.granularity == "isotropic":
             return (tasks,)
-        width = len(blocks) if self.granularity == "block" else len(self._kept(blocks))
+        width = len(blocks) if self.granularity == "block" else len(_matrix_indices(blocks))
         return (tasks, width) if self.partitions == 1 else (tasks, width, self.partitions)
 
-    def initial(self, tasks: int, blocks: BlockTable, *, value: float = 0.0) -> Tensor:
+    def initial(self, tasks: int, blocks: BlockTable, *, value: float = 0.0) -> Float[Tensor, "T ..."]:
         """A fresh free tensor; zero gives back the base model exactly."""
         return torch.full(self.shape(tasks, blocks), value, dtype=torch.float32)
 
-    def expand(self, free: Tensor, blocks: BlockTable) -> Tensor:
+    def expand(self, free: Float[Tensor, "*free"], blocks: BlockTable) -> Float[Tensor, "*full"]:
         """λ over all blocks, (…, T, M) or (…, T, M, K), from the free tensor."""
         if self.granularity == "isotropic":
             return free.unsqueeze(-1).expand(*free.shape, len(blocks))
         if self.granularity == "block":
             return free
         axis = -1 if self.partitions == 1 else -2
-        kept = torch.tensor(self._kept(blocks), device=free.device)
+        kept = torch.tensor(_matrix_indices(blocks), device=free.device)
         shape = list(free.shape)
         shape[axis] = len(blocks)
         return free.new_zeros(shape).index_copy(axis, kept, free)
 
-    def reduce(self, grad: Tensor, blocks: BlockTable) -> Tensor:
+    def reduce(self, grad: Float[Tensor, "*full"], blocks: BlockTable) -> Float[Tensor, "*free"]:
         """∂L/∂free from ∂L/∂λ over all blocks: the transpose of `expand`."""
         if self.granularity == "isotropic":
             return grad.sum(-1)
         if self.granularity == "block":
             return grad
         axis = -1 if self.partitions == 1 else -2
-        return grad.index_select(axis, torch.tensor(self._kept(blocks), device=grad.device))
+        return grad.index_select(axis, torch.tensor(_matrix_indices(blocks), device=grad.device))
 
-    def split(self, numel: int) -> Tensor:
-        """Which of the K parts each of a block's numbers belongs to, (numel): random, and as even as can be.
+    def split(self, numel: int) -> Int[Tensor, " numel"]:
+        """The partition, 0 … K − 1, of each of a block's numbers: random, and as even as can be.
 
-        The same seed and size give the same split. A block of fewer than K numbers fills only some parts; the
-        coefficients of the empty ones do nothing.
+        The same seed and size give the same split. A block of fewer than K numbers fills only some
+        partitions; the coefficients of the empty ones do nothing.
         """
         draw = torch.Generator().manual_seed(self.seed * 1_000_003 + numel)
         order = torch.randperm(numel, generator=draw)
         return (torch.arange(numel, dtype=torch.int32) % self.partitions)[order]
 
-    @staticmethod
-    def _kept(blocks: BlockTable) -> list[int]:
-        return [m for m, block in enumerate(blocks) if block.is_matrix]
+
+def _matrix_indices(blocks: BlockTable) -> list[int]:
+    return [m for m, block in enumerate(blocks) if block.is_matrix]
 
 
 @dataclass(frozen=True, eq=False)
 class Coefficients:
     """Learned coefficients with their labels: `coef["cars", "proj"]`, `coef["cars"]`, `coef.table`."""
 
-    values: Tensor
+    values: Float[Tensor, "T ..."]
     layout: Layout
     tasks: tuple[str, ...]
     blocks: BlockTable
@@ -109,17 +110,17 @@ class Coefficients:
         return cls(layout.initial(len(tasks), blocks), layout, tuple(tasks), blocks)
 
     @property
-    def table(self) -> Tensor:
+    def table(self) -> Float[Tensor, "T M *K"]:
         """λ over all tasks and blocks, (T, M) or (T, M, K)."""
         return self.layout.expand(self.values, self.blocks)
 
     def widened(self, blocks: BlockTable) -> Coefficients:
         """The same λ as coefficients per block of a larger table: zero at the blocks that these do not cover.
 
-        A layout with fewer free coefficients is spread out first; K parts stay K parts, with the same split.
+        A layout with fewer free coefficients is expanded first; K partitions stay K, with the same split.
         """
-        places = [blocks.index(block) for block in self.blocks]
-        for block, m in zip(self.blocks, places, strict=True):
+        new_index = [blocks.index(block) for block in self.blocks]
+        for block, m in zip(self.blocks, new_index, strict=True):
             if blocks[m].shape != block.shape:
                 raise BankError(
                     f"block '{block.name}' is {block.shape} here but {blocks[m].shape} in the table given. "
@@ -127,7 +128,7 @@ class Coefficients:
                 )
         table = self.table
         zeros = table.new_zeros(len(self.tasks), len(blocks), *table.shape[2:])
-        values = zeros.index_copy(1, torch.tensor(places, device=table.device), table)
+        values = zeros.index_copy(1, torch.tensor(new_index, device=table.device), table)
         return Coefficients(values, replace(self.layout, granularity="block"), self.tasks, blocks)
 
     def scaled(
@@ -146,10 +147,10 @@ class Coefficients:
             return replace(self, values=self.values * by_task)
         by_block = self.values.new_tensor(_block_factors(layers or {}, self.blocks))
         factors = torch.outer(by_task, by_block)  # (T M)
-        spread = factors if self.layout.partitions == 1 else factors.unsqueeze(-1)
-        return replace(self, values=self.values * self.layout.reduce(spread, self.blocks))
+        per_partition = factors if self.layout.partitions == 1 else factors.unsqueeze(-1)
+        return replace(self, values=self.values * self.layout.reduce(per_partition, self.blocks))
 
-    def __getitem__(self, key: str | tuple[str, str]) -> Tensor:
+    def __getitem__(self, key: str | tuple[str, str]) -> Float[Tensor, "*shape"]:
         task, block = key if isinstance(key, tuple) else (key, None)
         if task not in self.tasks:
             raise ConfigError(unknown_name("task", task, self.tasks))

@@ -1,9 +1,11 @@
-"""How far each task vector moves each block: the length of λ τ. Knows nothing of models or of figures.
+"""How far each task vector moves each block, ‖λ τ‖, and how alike the vectors of a bank are.
+
+    c[t, m] = ‖λ[t, m] τ[t, m]‖                      contributions
+    cos(τ0, τ1) = ⟨τ0, τ1⟩ / (‖τ0‖ ‖τ1‖)              similarities
 
     moved = contributions(recipe.coefficients, bank)
-    moved.by_layer[0], moved.top(3)                  # root of the sum of squares; the donors that move most
-
-    c[t, m] = ‖λ[t, m] τ[t, m]‖
+    moved.by_layer[0], moved.top(3)                  # root of the sum of squares; the vectors that move most
+    similarities(bank).in_order().tasks              # similar vectors next to each other
 
 A λ says little alone: a vector may be long in one block and hardly there in another. Contributions add up as
 squares (c² of a layer is the sum over its blocks), and a share is of all squares together. They do not say
@@ -19,6 +21,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from atlas_engine.bank.bank import TaskVectorBank
@@ -41,34 +44,34 @@ class TaskShare(NamedTuple):
 class Contributions:
     """‖λ τ‖ for every task and block, on the CPU, and its sums over layers, kinds and tasks."""
 
-    values: Tensor  # (T M)
+    values: Float[Tensor, "T M"]
     tasks: tuple[str, ...]
     blocks: BlockTable
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The layers that there are, from the first on."""
+        """The layers of the blocks, from the first on."""
         return tuple(sorted({block.layer for block in self.blocks}))
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of block that there are, in the order of the tower."""
+        """The kinds of the blocks, in the order of the tower."""
         return tuple(dict.fromkeys(block.kind for block in self.blocks))
 
     @cached_property
-    def by_task(self) -> Tensor:
-        """How far each task moves the whole tower, (T)."""
+    def by_task(self) -> Float[Tensor, " T"]:
+        """How far each task moves the whole tower."""
         return self.values.square().sum(1).sqrt()
 
     @cached_property
-    def by_layer(self) -> Tensor:
-        """How far each task moves each of `layers`, (T layers)."""
-        return _summed(self.values, [self.layers.index(block.layer) for block in self.blocks])
+    def by_layer(self) -> Float[Tensor, "T layers"]:
+        """How far each task moves each of `layers`."""
+        return _root_sum_squares(self.values, [self.layers.index(block.layer) for block in self.blocks])
 
     @cached_property
-    def by_kind(self) -> Tensor:
-        """How far each task moves each of `kinds`, (T kinds)."""
-        return _summed(self.values, [self.kinds.index(block.kind) for block in self.blocks])
+    def by_kind(self) -> Float[Tensor, "T kinds"]:
+        """How far each task moves each of `kinds`."""
+        return _root_sum_squares(self.values, [self.kinds.index(block.kind) for block in self.blocks])
 
     def top(self, k: int | None = None) -> list[TaskShare]:
         """The `k` tasks that move most (all of them, if not given), the first the most."""
@@ -79,19 +82,19 @@ class Contributions:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain JSON types: tasks from the top, and their lengths by layer, kind and block."""
-        rows = [(self.tasks.index(one.task), one) for one in self.top()]
+        shares = [(self.tasks.index(share.task), share) for share in self.top()]
         return {
             "layers": list(self.layers),
             "kinds": list(self.kinds),
             "blocks": list(self.blocks.names),
             "tasks": [
                 {
-                    **one._asdict(),
+                    **share._asdict(),
                     "by_layer": self.by_layer[t].tolist(),
                     "by_kind": self.by_kind[t].tolist(),
                     "by_block": self.values[t].tolist(),
                 }
-                for t, one in rows
+                for t, share in shares
             ],
         }
 
@@ -102,8 +105,8 @@ class Contributions:
 def contributions(coefficients: Coefficients, bank: TaskVectorBank) -> Contributions:
     """‖λ[t, m] τ[t, m]‖ of the coefficients' tasks, of which the bank may have more.
 
-    Costs nothing but the bank's lengths, which are kept with it. With λ[t, m, k] for K parts of a block the
-    root of their mean square counts: a random split leaves about 1/K of a block's squared length in each.
+    Needs only the bank's `block_norms`, which are computed once. With λ[t, m, k] for K partitions of a block
+    their root mean square counts: a random split leaves about 1/K of a block's squared norm in each.
     """
     if coefficients.blocks.fingerprint != bank.blocks.fingerprint:
         raise BankError(
@@ -113,37 +116,34 @@ def contributions(coefficients: Coefficients, bank: TaskVectorBank) -> Contribut
     missing = [task for task in coefficients.tasks if task not in bank.tasks]
     if missing:
         raise BankError(unknown_name("task", missing[0], bank.tasks))
-    lengths = bank.lengths[[bank.tasks.index(task) for task in coefficients.tasks]]
-    if not bool(torch.isfinite(lengths).all()):
+    norms = bank.block_norms[[bank.tasks.index(task) for task in coefficients.tasks]]
+    if not bool(torch.isfinite(norms).all()):
         raise BankError("the bank holds NaN or infinity. `atlas bank verify FILE` says where.")
     table = coefficients.table.detach().cpu().double().abs()  # (T M) or (T M K)
     sizes = table if table.dim() == 2 else table.square().mean(-1).sqrt()
-    return Contributions(sizes * lengths, coefficients.tasks, bank.blocks)
+    return Contributions(sizes * norms, coefficients.tasks, bank.blocks)
 
 
-def _summed(values: Tensor, groups: Sequence[int]) -> Tensor:
-    """The root of the sum of squares over the columns of each group, (T M) -> (T groups)."""
+def _root_sum_squares(values: Float[Tensor, "T M"], groups: Sequence[int]) -> Float[Tensor, "T groups"]:
+    """The root of the sum of squares over the blocks of each group; `groups` gives each block's group."""
     zeros = values.new_zeros(len(values), max(groups) + 1)
     return zeros.index_add_(1, torch.tensor(groups), values.square()).sqrt()
 
 
-# ---- How alike the task vectors of a bank are: the cosine of every two. Knows nothing of models or of
-# figures. alike = similarities(bank) alike.values[0, 1] # cos(τ0, τ1) = ⟨τ0, τ1⟩ / (‖τ0‖ ‖τ1‖) over all
-# blocks alike.in_order().tasks # neighbours stand beside each other
 @dataclass(frozen=True, eq=False)
 class Similarities:
-    """The cosine of every two task vectors, (T T) in float64 on the CPU."""
+    """The cosine of every two task vectors, in float64 on the CPU."""
 
-    values: Tensor
+    values: Float[Tensor, "T T"]
     tasks: tuple[str, ...]
 
     def in_order(self) -> Similarities:
-        """The same from the vector that is likest to all others on, each followed by the one likest to it."""
-        rest = list(range(len(self.tasks)))
-        order = [max(rest, key=lambda t: float(self.values[t].sum()))]
+        """The same, sorted: first the vector most like all others, then always the one most like the last."""
+        left = list(range(len(self.tasks)))
+        order = [max(left, key=lambda t: float(self.values[t].sum()))]
         while len(order) < len(self.tasks):
-            rest.remove(order[-1])
-            order.append(max(rest, key=lambda t: float(self.values[order[-1], t])))
+            left.remove(order[-1])
+            order.append(max(left, key=lambda t: float(self.values[order[-1], t])))
         return Similarities(self.values[order][:, order], tuple(self.tasks[t] for t in order))
 
     def __repr__(self) -> str:
@@ -151,9 +151,9 @@ class Similarities:
 
 
 def similarities(bank: TaskVectorBank) -> Similarities:
-    """The cosines of a bank, which is read once. A vector of zeros is like no other: 0."""
+    """The cosine of every two vectors of a bank, which is read once; 0 for a vector of zeros."""
     gram = torch.zeros(len(bank), len(bank), dtype=torch.float64)  # (T T)
-    for panel in bank.parts():
-        gram += panel.gram().sum(0).double().cpu()
-    lengths = gram.diagonal().clamp_min(torch.finfo(torch.float64).tiny).sqrt()
-    return Similarities(gram / lengths.outer(lengths), bank.tasks)
+    for panel in bank.iter_panels():
+        gram += panel.gram().double().cpu()
+    norms = gram.diagonal().clamp_min(torch.finfo(torch.float64).tiny).sqrt()
+    return Similarities(gram / norms.outer(norms), bank.tasks)

@@ -1,4 +1,4 @@
-"""Adapted weights as a file that open_clip loads. Knows nothing of open_clip, only of its names."""
+"""Adapted weights as a file that open_clip loads."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ TOWER_PREFIX = "visual."
 
 
 def export(path: Path | str, *, state: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> None:
-    """Write a whole CLIP with the image tower at ``theta``, as safetensors.
+    """Write a whole CLIP with the image tower at `theta`, as safetensors.
 
-    ``state`` is the base model's ``state_dict()`` and ``theta`` the composed blocks, without the prefix
-    ``visual.``. Every tensor keeps the dtype that it has in ``state``. Load it with
-    ``open_clip.create_model(name, pretrained=path)``.
+    `state` is the base model's `state_dict()` and `theta` the composed blocks, without the prefix `visual.`.
+    Every tensor keeps the dtype that it has in `state`. Load it with
+    `open_clip.create_model(name, pretrained=path)`.
     """
-    strange = [name for name in theta if TOWER_PREFIX + name not in state]
-    if strange:
+    unknown = [name for name in theta if TOWER_PREFIX + name not in state]
+    if unknown:
         raise BankError(
-            f"the model has no weights '{TOWER_PREFIX}{strange[0]}' ({len(strange)} names are strange). "
+            f"the model has no weights '{TOWER_PREFIX}{unknown[0]}' ({len(unknown)} names are strange). "
             "Export to the model that the bank was made for."
         )
     adapted = {TOWER_PREFIX + name: weights for name, weights in theta.items()}

@@ -151,7 +151,7 @@ def _low_rank_bank(
     from atlas_engine.bank.bank_file import load_bank
 
     if lora_bank is None:
-        return {"rank 16": bank.over(bench.blocks.names).stored_as(LOW_RANK)}
+        return {"rank 16": bank.select_blocks(bench.blocks.names).stored_as(LOW_RANK)}
     lora = load_bank(lora_bank, device=bench.engine.backbone.device)
     left_out = [name for name in without if name in lora.tasks]
     return {"LoRA vectors": lora.without(left_out) if left_out else lora}

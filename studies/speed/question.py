@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atlas_engine.bank import native
 from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.bank.kernels import cpu
 from studies.speed.tower import RandomTower, drawn_bank, drawn_like, weights_of
 
 __all__ = ["BLOCK", "FORWARDS", "TASKS", "Answer", "Expected", "Question", "drawn_tower"]
@@ -77,7 +77,7 @@ class Expected:
             base=base,
             theta=base + lam.double() @ bank.vectors_of(BLOCK).double(),
             grads=tuple(_gradient(bank, grads) for grads in question.grads),
-            tolerance=_FLOAT32 if native.has(bank.storage) else ELEVEN_BITS,
+            tolerance=_FLOAT32 if cpu.is_available(bank.storage) else ELEVEN_BITS,
         )
 
     def is_met(self, answer: Answer, *, forwards: int = 1, tolerance: float | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""The bank file: save → load → equal, and every way in which a file can be wrong."""
+"""The bank file: save → load → equal, and how a wrong file is refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from atlas_engine.bank import TaskVector, TaskVectorBank
-from atlas_engine.bank.bank_file import BankFile, load_bank, save_bank
+from atlas_engine.bank import TaskVector, TaskVectorBank, bank_file
+from atlas_engine.bank.bank_file import BankFile, find_bank, load_bank, save_bank
 from atlas_engine.bank.storage import STORAGES
-from atlas_engine.bank.tensor_file import checksum
+from atlas_engine.bank.tensor_file import TensorFile, checksum
 from atlas_engine.errors import BankError
 
 
@@ -71,6 +71,12 @@ def test_some_tasks_can_be_loaded_alone(path, bank):
         load_bank(path, tasks=["disk"])
 
 
+def test_all_tasks_can_be_loaded_in_another_order(path, bank):
+    turned = load_bank(path, tasks=bank.tasks[::-1])
+    assert turned.tasks == bank.tasks[::-1]
+    assert torch.equal(turned.vectors_of("proj"), bank.vectors_of("proj").flip(0))
+
+
 def test_a_budget_decides_before_anything_is_read(path, bank):
     small = load_bank(path, budget_nbytes=bank.nbytes // 3)
     assert small.storage == "int8"
@@ -99,8 +105,8 @@ def test_an_open_file_knows_its_bank_and_reads_it_block_by_block(path, bank):
     with BankFile(path) as file:
         assert (file.tasks, file.blocks, file.base) == (bank.tasks, bank.blocks, bank.base)
         assert repr(file) == "BankFile('bank.safetensors', 3 tasks × 32 blocks, float32)"
-        for panel in file.parts():
-            block = bank.blocks[panel.units[0]]
+        for panel in file.iter_panels():
+            block = bank.blocks[panel.block_indices[0]]
             assert torch.equal(panel.decode(0, block.numel), bank.vectors_of(block))
 
 
@@ -126,7 +132,7 @@ def test_one_flipped_bit_is_found(path, where):
     with pytest.raises(BankError, match="checksum"):
         load_bank(path)
     with pytest.raises(BankError, match="checksum"), BankFile(path) as file:
-        list(file.parts())
+        list(file.iter_panels())
 
 
 @pytest.mark.parametrize(("old", "new"), [(b"0.25", b"0.95"), (b"stripes", b"strikes"), (b"[0,", b"[4,")])
@@ -154,6 +160,33 @@ def test_another_safetensors_file_is_refused(tmp_path, theta0):
         load_bank(tmp_path / "model.safetensors")
     with pytest.raises(BankError, match="cannot open"):
         load_bank(tmp_path / "nowhere.safetensors")
+
+
+@pytest.fixture
+def banks(tmp_path, monkeypatch):
+    """The folder of built banks, in a place of its own."""
+    monkeypatch.setattr(bank_file, "assets_folder", lambda: tmp_path / "assets")
+    monkeypatch.setattr(bank_file, "cache_folder", lambda: tmp_path / "cache")
+    bank_file.banks_folder().mkdir(parents=True)
+    return bank_file.banks_folder()
+
+
+def test_a_bank_is_found_by_the_weights_it_was_made_for(banks, bank, theta0):
+    (banks / "a.safetensors").write_bytes(b"no bank at all")
+    assert find_bank(theta0) is None
+    save_bank(bank, banks / "b.safetensors")
+    assert find_bank(theta0) == banks / "b.safetensors"
+    assert find_bank({name: weights + 1 for name, weights in theta0.items()}) is None
+
+
+def test_finding_a_bank_reads_no_tensor_and_hashes_no_tower_that_no_bank_fits(
+    banks, bank, theta0, monkeypatch
+):
+    save_bank(bank, banks / "b.safetensors")
+    monkeypatch.setattr(TensorFile, "_read", lambda *_: pytest.fail("a tensor was read"))
+    assert find_bank(theta0) == banks / "b.safetensors"
+    monkeypatch.setattr(bank_file, "fingerprint", lambda _: pytest.fail("the tower was hashed"))
+    assert find_bank({"proj": theta0["proj"]}) is None
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Contributions are the lengths of λτ, add up as squares, and follow when a donor or a layer is scaled."""
+"""Contributions are ‖λτ‖, add up as squares and follow a scaled λ; cosines have their closed forms."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import json
 import pytest
 import torch
 
-from atlas_engine.bank import TaskVectorBank
+from atlas_engine.bank import TaskVector, TaskVectorBank
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.compose import Composer
-from atlas_engine.compose.contributions import contributions
+from atlas_engine.compose.contributions import contributions, similarities
 from atlas_engine.errors import BankError, ConfigError
+from atlas_engine.views.coefficients import similarity_grid
+from atlas_engine.views.heatmap import as_text
 from tests.tiny import tiny_bank, tiny_clip, tiny_vectors
 
 VISUAL = tiny_clip("vit").visual
 BANK = tiny_bank(VISUAL)
+ZEROS = {"stem.weight": torch.zeros(2, 2), "head.bias": torch.zeros(2)}
 LAYOUTS = [
     Layout(),
     Layout("isotropic"),
@@ -42,15 +45,15 @@ def composed(coefficients, bank=BANK):
 def test_a_bank_knows_the_length_of_each_vector_in_each_block(storage):
     bank = BANK.stored_as(storage)
     wanted = torch.stack([bank.vectors_of(block).norm(dim=1) for block in bank.blocks], dim=1)
-    assert bank.lengths.shape == (3, len(bank.blocks))
-    assert torch.allclose(bank.lengths, wanted, rtol=1e-5)  # sums of up to 3,072 squares in float32
-    assert bank.lengths is bank.lengths, "read once"
+    assert bank.block_norms.shape == (3, len(bank.blocks))
+    assert torch.allclose(bank.block_norms, wanted, rtol=1e-5)  # sums of up to 3,072 squares in float32
+    assert bank.block_norms is bank.block_norms, "read once"
 
 
 @pytest.mark.parametrize("names", [["task2", "task0"], ["task1"]], ids=["shares memory", "copies"])
 def test_a_selected_bank_has_the_lengths_of_its_own_vectors(names):
     rows = [BANK.tasks.index(name) for name in names]
-    assert torch.allclose(BANK.select(names).lengths, BANK.lengths[rows])
+    assert torch.allclose(BANK.select(names).block_norms, BANK.block_norms[rows])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[:3], ids=repr)
@@ -87,7 +90,7 @@ def test_contributions_add_up_as_squares():
     assert torch.allclose(moved.by_kind[:, moved.kinds.index("norm")], moved.values[:, norms].norm(dim=1))
 
 
-def test_the_top_donors_come_with_shares_that_add_up_to_one():
+def test_the_top_tasks_come_with_shares_that_add_up_to_one():
     strong = learned().scaled(tasks={"task1": 10.0, "task2": 0.0})
     first, second, last = contributions(strong, BANK).top()
     assert (first.task, second.task) == ("task1", "task0")
@@ -139,7 +142,7 @@ def test_a_bank_that_does_not_fit_is_refused():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=repr)
-def test_a_donor_knocked_out_leaves_the_model_of_the_others(layout):
+def test_a_task_knocked_out_leaves_the_model_of_the_others(layout):
     coefficients = learned(layout)
     without = composed(coefficients.scaled(tasks={"task1": 0}))
     rest = BANK.without(["task1"])
@@ -183,3 +186,64 @@ def test_factors_multiply_and_nothing_is_written_in_place():
 def test_a_factor_for_what_is_not_there_is_refused(layout, factors, sentence):
     with pytest.raises(ConfigError, match=sentence):
         learned(layout).scaled(**factors)
+
+
+# ---- similarities
+
+
+def bank_of(**vectors):
+    """A bank from six numbers a task: four of a weight, two of a bias."""
+    made = []
+    for name, numbers in vectors.items():
+        flat = torch.tensor(numbers)
+        tuned = {"stem.weight": flat[:4].view(2, 2), "head.bias": flat[4:]}
+        made.append(TaskVector.between(name, base=ZEROS, tuned=tuned))
+    return TaskVectorBank.from_vectors(made)
+
+
+@pytest.fixture
+def four_vectors():
+    """`near` leans 45° to `first`; `back` points against it; `other` has nothing in common with any."""
+    return bank_of(
+        first=[3.0, 0, 0, 0, 0, 0],
+        other=[0, 5.0, 0, 0, 0, 0],
+        back=[-2.0, 0, 0, 0, 0, 0],
+        near=[1.0, 0, 0, 0, 1.0, 0],
+    )
+
+
+def test_cosines_are_those_of_the_whole_vectors_over_all_blocks(four_vectors):
+    half = 0.5**0.5
+    wanted = [[1, 0, -1, half], [0, 1, 0, 0], [-1, 0, 1, -half], [half, 0, -half, 1]]
+    assert torch.allclose(similarities(four_vectors).values, torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_a_vector_of_zeros_has_cosine_zero_to_all():
+    values = similarities(bank_of(still=[0.0] * 6, moved=[1.0, 2, 3, 4, 5, 6])).values
+    assert torch.isfinite(values).all()
+    assert values[0].tolist() == [0, 0]
+
+
+def test_a_part_of_a_bank_has_the_cosines_of_the_whole(four_vectors):
+    part = four_vectors.select(["near", "first", "other"])
+    assert similarities(part).values[0, 1] == pytest.approx(0.5**0.5)
+
+
+def test_in_order_each_is_followed_by_the_most_similar_of_those_left():
+    bank = bank_of(  # by sums of cosines: near 1.15, first 0.81, other 0.69, back negative; no ties
+        first=[3.0, 0, 0, 0, 0, 0],
+        other=[0, 5.0, 0, 0, 0, 0],
+        back=[-2.0, -1.0, 0, 0, 0, 0],
+        near=[1.0, 0.2, 0, 0, 1.0, 0],
+    )
+    ordered = similarities(bank).in_order()
+    assert ordered.tasks == ("near", "first", "other", "back")
+    assert ordered.values[0, 1] == pytest.approx(1 / 2.04**0.5)
+    assert torch.equal(ordered.values, ordered.values.T)
+
+
+def test_the_grid_names_every_task_twice_and_leaves_its_diagonal_empty(four_vectors):
+    grid = similarity_grid(similarities(four_vectors))
+    assert grid.rows == grid.columns
+    assert all(grid.values[place][place] is None for place in range(len(grid.rows)))
+    assert "+0.71" in as_text(grid)

@@ -62,7 +62,7 @@ def test_the_gap_to_the_tower_shrinks_with_the_square_of_the_coefficients(tower)
 @pytest.mark.parametrize("tower", TOWERS)
 def test_the_gradient_is_that_of_finite_differences(tower):
     _, linear = pair(tower)
-    lam, way = tiny_lam(linear), tiny_lam(linear, seed=8)
+    lam, direction = tiny_lam(linear), tiny_lam(linear, seed=8)
 
     def loss_at(at):
         composition = linear.at(at)
@@ -72,9 +72,9 @@ def test_the_gradient_is_that_of_finite_differences(tower):
 
     composition, loss = loss_at(lam)
     loss.backward()
-    slope = (composition.gradient() * way).sum().item()
+    slope = (composition.gradient() * direction).sum().item()
     step = 1e-2  # large enough for float32, and the loss is smooth
-    numeric = (loss_at(lam + step * way)[1] - loss_at(lam - step * way)[1]).item() / (2 * step)
+    numeric = (loss_at(lam + step * direction)[1] - loss_at(lam - step * direction)[1]).item() / (2 * step)
     assert slope == pytest.approx(numeric, rel=2e-2)
 
 

@@ -1,4 +1,4 @@
-"""A bank file that grows by one vector: the others keep their bits, and a failure keeps the file."""
+"""Edited banks: files that grow by one vector, TIES against worked examples, and fidelity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import torch
 
 from atlas_engine.bank import TaskVector, TaskVectorBank, block_table
 from atlas_engine.bank.bank_file import load_bank, save_bank
-from atlas_engine.bank.edit import add_vector_to_file, check_bank_target, with_vector
+from atlas_engine.bank.edit import (
+    add_vector_to_file,
+    check_bank_target,
+    fidelity,
+    merge_ties,
+    ties_contributions,
+    with_vector,
+)
 from atlas_engine.errors import BankError
 
 
@@ -22,12 +29,12 @@ def newer(theta0):
 
 def bits(bank, task):
     row = bank.tasks.index(task)
-    return {panel.units: panel.taken([row]).tensors() for panel in bank.parts()}
+    return {panel.block_indices: panel.select_tasks([row]).tensors() for panel in bank.iter_panels()}
 
 
 def same_bits(one, other):
-    pairs = ((t, other[units][key]) for units, parts in one.items() for key, t in parts.items())
-    return one.keys() == other.keys() and all(torch.equal(mine, theirs) for mine, theirs in pairs)
+    pairs = ((t, other[blocks][key]) for blocks, parts in one.items() for key, t in parts.items())
+    return one.keys() == other.keys() and all(torch.equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("storage", ["float32", "float16", "int8", "int4", "low-rank-4"])
@@ -94,3 +101,52 @@ def test_a_full_disk_leaves_the_old_bank(tmp_path, bank, newer):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
+
+
+def bank_of(*rows):
+    return TaskVectorBank.from_vectors(
+        [
+            TaskVector(f"task{index}", {"proj": torch.tensor([row])}, "0" * 64)
+            for index, row in enumerate(rows)
+        ]
+    )
+
+
+def test_ties_averages_those_that_agree_with_the_larger_side():
+    merged = merge_ties(bank_of([0.5, -1.0, 0.2], [0.3, 0.4, 0.0], [-0.6, 0.5, 0.4]), density=1.0)
+    assert merged.blocks["proj"][0].tolist() == pytest.approx([0.4, -1.0, 0.3])
+
+
+def test_ties_counts_only_the_largest_numbers_of_each_vector():
+    merged = merge_ties(bank_of([4.0, 3.0, 2.0, 1.0], [0.1, 0.2, 0.3, 0.4]), density=0.5)
+    assert merged.blocks["proj"][0].tolist() == pytest.approx([4.0, 3.0, 0.3, 0.4])
+
+
+def test_ties_of_one_whole_vector_is_that_vector_over_several_blocks():
+    blocks = {"a": torch.tensor([[1.0, -2.0]]), "b.bias": torch.tensor([0.5])}
+    bank = TaskVectorBank.from_vectors([TaskVector("one", blocks, "0" * 64)])
+    merged = merge_ties(bank, density=1.0)
+    assert all(torch.equal(merged.blocks[name], value) for name, value in blocks.items())
+    assert merged.info.dataset == "one"
+
+
+def test_the_contributions_of_ties_add_up_to_the_merged_vector():
+    bank = bank_of([0.5, -1.0, 0.2], [0.3, 0.4, 0.0], [-0.6, 0.5, 0.4])
+    parts = ties_contributions(bank, density=1.0)
+    assert [part.name for part in parts] == list(bank.tasks)
+    assert [part.blocks["proj"][0, 0].item() for part in parts] == pytest.approx([0.25, 0.15, 0.0])
+    assert torch.equal(
+        (parts[0] + parts[1] + parts[2]).blocks["proj"], merge_ties(bank, density=1.0).blocks["proj"]
+    )
+
+
+@pytest.mark.parametrize("density", [0.0, 1.1])
+def test_a_density_out_of_range_is_refused(density):
+    with pytest.raises(BankError, match="density"):
+        merge_ties(bank_of([1.0]), density=density)
+
+
+def test_fidelity_of_a_bank_to_itself_is_perfect(bank):
+    for found in fidelity(bank, bank).values():
+        assert found.cosine == pytest.approx(1, abs=1e-12)
+        assert found.relative_error < 1e-6

@@ -1,4 +1,4 @@
-"""A training that was stopped goes on and gives the same bytes; a state of another one is refused."""
+"""A training that was stopped resumes and gives the same bytes; a state of another one is refused."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from atlas_engine.bank.resume import remove_state
 from atlas_engine.bank.tensor_file import TensorFile
 from atlas_engine.bank.train import fine_tune
 from atlas_engine.errors import BankError
-from tests.bank.lessons import QUICK, conv_tower, finish, lesson
+from atlas_engine.runtime import drain
+from tests.bank.training_tasks import QUICK, conv_tower, training_task
 from tests.drawn import ROOT
 
 
-def run(settings=QUICK, *, state=None, taught=None, visual=None):
-    return fine_tune(visual or conv_tower(), taught or lesson(), settings=settings, state=state)
+def run(settings=QUICK, *, state=None, task=None, visual=None):
+    return fine_tune(visual or conv_tower(), task or training_task(), settings=settings, state=state)
 
 
 def same(one, other):
@@ -28,16 +29,16 @@ def same(one, other):
 
 
 @pytest.mark.parametrize(("kind", "stop"), [("standard", 2), ("standard", 11), ("lora", 6), ("linear", 7)])
-def test_an_abandoned_run_goes_on_to_the_same_bytes(tmp_path, kind, stop):
+def test_an_abandoned_run_resumes_to_the_same_bytes(tmp_path, kind, stop):
     settings = replace(QUICK, kind=kind)
-    whole = finish(run(settings))
+    whole = drain(run(settings))
     first = run(settings, state=tmp_path / "state")
     for _ in range(stop):
         next(first)
     first.close()
     rest = run(settings, state=tmp_path / "state")
     assert next(rest).index == stop // 3 * 3 + 1, "a state is saved every three steps"
-    resumed = finish(rest)
+    resumed = drain(rest)
     assert same(whole.difference, resumed.difference)
     assert (resumed.best_step, resumed.steps, resumed.val_accuracy) == (
         whole.best_step,
@@ -46,27 +47,32 @@ def test_an_abandoned_run_goes_on_to_the_same_bytes(tmp_path, kind, stop):
     )
 
 
-def test_a_finished_run_given_again_only_hands_over_its_result(tmp_path):
-    first = finish(run(state=tmp_path / "state"))
+def test_a_finished_run_given_again_only_returns_its_result(tmp_path):
+    first = drain(run(state=tmp_path / "state"))
     again = run(state=tmp_path / "state")
     with pytest.raises(StopIteration) as end:
         next(again)
     assert same(end.value.value.difference, first.difference)
 
 
-def test_a_process_killed_in_the_middle_of_a_save_goes_on_to_the_same_bytes(tmp_path):
-    command = [sys.executable, "-m", "tests.bank.lessons", str(tmp_path)]
-    quiet = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}  # sums in the same order as here
-    with subprocess.Popen([*command, "3"], cwd=ROOT, env=quiet, stdout=subprocess.PIPE, text=True) as process:
+def test_a_process_killed_in_the_middle_of_a_save_resumes_to_the_same_bytes(tmp_path):
+    command = [sys.executable, "-m", "tests.bank.training_tasks", str(tmp_path)]
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(torch.get_num_threads()),
+    }  # sums in the same order as here
+    with subprocess.Popen(
+        [*command, "3"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline() == "in the middle of a save\n"
         process.kill()
     assert not (tmp_path / "vector").exists()
     with TensorFile(tmp_path / "state", format_name="atlas-training-1") as file:
         assert file.manifest["progress"]["index"] == 6, "the third save was to be of step 9"
     assert len(list(tmp_path.glob(".state.*.part"))) == 1
-    subprocess.run(command, cwd=ROOT, env=quiet, check=True, timeout=300)
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=300)
     with TensorFile(tmp_path / "vector", format_name="test") as file:
-        assert same(dict(file.read_all()), finish(run()).difference)
+        assert same(dict(file.read_all()), drain(run()).difference)
     remove_state(tmp_path / "state")
     assert [path.name for path in tmp_path.iterdir()] == ["vector"]
 
@@ -78,13 +84,13 @@ def test_a_state_of_another_training_is_refused_and_stays(tmp_path):
     moved = copy.deepcopy(conv_tower())
     with torch.no_grad():
         moved[0].weight[0, 0, 0, 0] += 1
-    taught = lesson()
+    task = training_task()
     others = {
         "lr 0.01, not 0.001": {"settings": replace(QUICK, lr=1e-3)},
         "seed 0, not 1": {"settings": replace(QUICK, seed=1)},
         "another base model": {"visual": moved},
-        "another data": {"taught": lesson(train=36)},
-        "another head": {"taught": replace(taught, head=taught.head.flip(0))},
+        "another data": {"task": training_task(train=36)},
+        "another head": {"task": replace(task, head=task.head.flip(0))},
     }
     for sentence, given in others.items():
         with pytest.raises(BankError, match=rf"state holds an unfinished training that is not .*{sentence}"):

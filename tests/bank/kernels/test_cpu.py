@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from atlas_engine.bank import native
-from atlas_engine.bank.packed import quantised, truncated
-from atlas_engine.bank.panels import DensePanel, Panel, normalised_half
+from atlas_engine.bank.kernels import cpu
+from atlas_engine.bank.packed import quantise, truncate_rank
+from atlas_engine.bank.panels import DensePanel, Panel, to_scaled_half
 from tests.drawn import ROOT
 
 STORAGES = ["float32", "float16", "bfloat16", "int8", "int4"]
@@ -20,7 +20,7 @@ EXACT = 2e-6  # float32 sums of up to 32 terms, or of blocks of 2^14, against fl
 
 @pytest.fixture
 def numba():
-    if not native.has("float16"):
+    if not cpu.is_available("float16"):
         pytest.skip("numba is not installed, or this CPU has no instruction for float16")
 
 
@@ -30,8 +30,8 @@ def drawn(*shape, seed=0, size=1.0):
 
 def panel_of(storage: str, tau: torch.Tensor, *, cols: int) -> Panel:
     if storage in ("int8", "int4"):
-        return quantised(tau, unit=0, cols=cols, bits=int(storage[3:]))
-    return DensePanel((0,), *(normalised_half(tau) if storage == "float16" else (tau.to(_dtype(storage)),)))
+        return quantise(tau, block_index=0, cols=cols, bits=int(storage[3:]))
+    return DensePanel((0,), *(to_scaled_half(tau) if storage == "float16" else (tau.to(_dtype(storage)),)))
 
 
 def _dtype(storage):
@@ -40,15 +40,15 @@ def _dtype(storage):
 
 def products(panel: Panel, w, *, start, g):
     """Both products in machine code, whatever the panel's size."""
-    stored, into = panel.stored(), torch.full((len(w), panel.numel), torch.nan)
-    assert native.serves(stored, into, least=0)
-    native.combine(stored, w, start=start, into=into)
-    return into, native.inner(stored, g)
+    stored, into = panel.stored_numbers(), torch.full((len(w), panel.numel), torch.nan)
+    assert cpu.can_run(stored, into, min_numel=0)
+    cpu.combine(stored, w, start=start, into=into)
+    return into, cpu.inner(stored, g)
 
 
 def assert_right(panel: Panel, *, runs=1, rough=EXACT):
     tau = panel.decode(0, panel.numel, torch.float64)
-    w, start = drawn(runs, panel.tasks, seed=1), torch.zeros(panel.numel)
+    w, start = drawn(runs, panel.task_count, seed=1), torch.zeros(panel.numel)
     g = drawn(runs, panel.numel, seed=2)
     theta, inner = products(panel, w, start=start, g=g)
     delta, wanted = w.double() @ tau, g.double() @ tau.t()
@@ -82,11 +82,11 @@ def test_machine_code_agrees_with_torch(numba, storage):
     w, start, g = drawn(1, 4, seed=1), drawn(panel.numel, seed=2), drawn(1, panel.numel, seed=3)
     theta, inner = products(panel, w, start=start, g=g)
     other = torch.empty_like(theta)
-    panel.combine_by_torch(w.unsqueeze(-1), start=start, into=other)
-    rough = 2e-3 if storage == "float16" else 1e-5  # torch's way with float16 is right to 11 bits
+    panel.combine_with_torch(w.unsqueeze(-1), start=start, into=other)
+    rough = 2e-3 if storage == "float16" else 1e-5  # torch's float16 is right to 11 bits
     moved = (theta - start).abs().max().item()
     assert torch.allclose(theta, other, rtol=0, atol=rough * moved + 5e-7)  # and an ulp of the base
-    wanted = panel.inner_by_torch(g)[..., 0]
+    wanted = panel.inner_with_torch(g)[..., 0]
     assert torch.allclose(inner, wanted, rtol=0, atol=rough * wanted.abs().max().item())
 
 
@@ -123,17 +123,17 @@ def test_rows_may_lie_apart_and_anywhere(numba):
     panel = panel_of("float16", drawn(3, 2**18 + 7), cols=64)
     n, w = panel.numel, drawn(2, 3, seed=1)
     start, g = drawn(2 * n, seed=2)[::2], drawn(2, n, seed=3)
-    stored, wanted = panel.stored(), torch.empty(2, n)
-    panel.combine_by_torch(w.unsqueeze(-1), start=start, into=wanted)
+    stored, wanted = panel.stored_numbers(), torch.empty(2, n)
+    panel.combine_with_torch(w.unsqueeze(-1), start=start, into=wanted)
     for offset in (0, 1, 16, 64):
         room = torch.full((2, n + 121), -7.0)
         into = room[:, offset : offset + n]
-        native.combine(stored, w, start=start, into=into)
+        cpu.combine(stored, w, start=start, into=into)
         assert torch.allclose(into, wanted, rtol=1e-6, atol=1e-6)
         assert torch.all(room[:, :offset] == -7)
         assert torch.all(room[:, offset + n :] == -7)
         into.copy_(g)
-        assert torch.equal(native.inner(stored, into), native.inner(stored, g))
+        assert torch.equal(cpu.inner(stored, into), cpu.inner(stored, g))
 
 
 def test_the_number_of_threads_does_not_change_a_bit(numba):
@@ -166,29 +166,29 @@ def test_many_callers_at_once_each_get_their_own_answer(numba):
 
 def test_it_says_no_to_what_it_cannot_do(numba):
     panel, g = panel_of("float16", drawn(2, 4096), cols=64), drawn(1, 4096)
-    stored = panel.stored()
-    assert native.serves(stored, g, least=0)
-    assert not native.serves(stored, g)  # too small to be worth it
-    assert not native.serves(stored, g.double(), least=0)
-    assert not native.serves(stored, drawn(4096, 1).t().expand(2, -1)[:, ::2], least=0)
-    assert not native.serves(native.Stored(stored.data[:, ::2], stored.scale), g, least=0)
-    assert not native.serves(native.Stored(stored.data.double(), stored.scale), g, least=0)
-    assert not native.serves(native.Stored(stored.data.to("meta"), stored.scale), g, least=0)
-    assert truncated(drawn(1, 4096), unit=0, cols=64, rank=4).stored() is None
+    stored = panel.stored_numbers()
+    assert cpu.can_run(stored, g, min_numel=0)
+    assert not cpu.can_run(stored, g)  # too small to be worth it
+    assert not cpu.can_run(stored, g.double(), min_numel=0)
+    assert not cpu.can_run(stored, drawn(4096, 1).t().expand(2, -1)[:, ::2], min_numel=0)
+    assert not cpu.can_run(cpu.StoredNumbers(stored.data[:, ::2], stored.scale), g, min_numel=0)
+    assert not cpu.can_run(cpu.StoredNumbers(stored.data.double(), stored.scale), g, min_numel=0)
+    assert not cpu.can_run(cpu.StoredNumbers(stored.data.to("meta"), stored.scale), g, min_numel=0)
+    assert truncate_rank(drawn(1, 4096), block_index=0, cols=64, rank=4).stored_numbers() is None
 
 
 _SCRIPT = """
 import os, sys, torch
 if {without}: sys.modules["numba"] = None
-from atlas_engine.bank import native
-from atlas_engine.bank.panels import DensePanel, normalised_half
+from atlas_engine.bank.kernels import cpu
+from atlas_engine.bank.panels import DensePanel, to_scaled_half
 torch.set_num_threads(2)
-panel = DensePanel((0,), *normalised_half(torch.ones(2, 2**19)))
+panel = DensePanel((0,), *to_scaled_half(torch.ones(2, 2**19)))
 w, start, into = torch.ones(1, 2, 1), torch.ones(2**19), torch.zeros(1, 2**19)
 def right():  # by sums of few numbers: after a fork torch's own threads are gone for good
     panel.combine(w, start=start, into=into)
     return into[0, ::1000].sum().item() == 3 * 525 and panel.inner(into).tolist() == [[[3 * 2.0**19]] * 2]
-assert native.has("float16") != {without}
+assert cpu.is_available("float16") != {without}
 assert right()
 if not {without}:
     into.zero_()

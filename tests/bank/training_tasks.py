@@ -1,6 +1,6 @@
-"""Small towers and pictures to fine-tune them on, in plain torch; run as a script, a training to be killed.
+"""A small tower and images to fine-tune it on, in plain torch; run as a script, a training to be killed.
 
-python -m tests.bank.lessons FOLDER [SAVES]     # stands still inside its SAVES-th save, until it is killed
+python -m tests.bank.training_tasks FOLDER [SAVES]     # hangs inside its SAVES-th save, until it is killed
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from atlas_engine.bank.tensor_file import write_tensors
-from atlas_engine.bank.train import FineTuned, FineTuneSettings, LabelledPixels, TrainingTask, fine_tune
+from atlas_engine.bank.train import FineTuneSettings, LabelledPixels, TrainingTask, fine_tune
+from atlas_engine.runtime import drain
 
 SIDE, CLASSES = 16, 4
 QUICK = FineTuneSettings(steps=12, batch=8, lr=1e-2, warm_up=2, measure_every=4, save_every=3, rank=4)
@@ -43,7 +44,7 @@ def conv_tower() -> nn.Module:
 
 
 def examples(count: int, *, seed: int, side: int = SIDE) -> LabelledPixels:
-    """Noisy squares of four colours that differ little."""
+    """Noisy images of four colours that differ little."""
     draw = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % CLASSES
     colours = 128 + 80 * torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [-1, -1, -1]])
@@ -60,7 +61,7 @@ def view(pixels: Tensor, generator: torch.Generator | None) -> Tensor:
     return images + 0.2 * torch.randn(len(images), 1, 1, 1, generator=generator)
 
 
-def lesson(*, side: int = SIDE, train: int = 40, val: int = 12) -> TrainingTask:
+def training_task(*, side: int = SIDE, train: int = 40, val: int = 12) -> TrainingTask:
     head = torch.randn(CLASSES, 16, generator=torch.Generator().manual_seed(7))
     return TrainingTask(
         head=nn.functional.normalize(head, dim=-1),
@@ -71,16 +72,8 @@ def lesson(*, side: int = SIDE, train: int = 40, val: int = 12) -> TrainingTask:
     )
 
 
-def finish(steps) -> FineTuned:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-
-
-def _stand_still(saves: int) -> None:
-    """Have the process stop for good in a save: its new file is written, but not yet in place."""
+def _hang_in_save(saves: int) -> None:
+    """Make the process hang in a save: its new file is written, but not yet in place."""
     real, calls = os.fsync, iter(range(1, sys.maxsize))
 
     def fsync(descriptor: int) -> None:
@@ -95,6 +88,6 @@ def _stand_still(saves: int) -> None:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     if len(sys.argv) > 2:
-        _stand_still(int(sys.argv[2]))
-    made = finish(fine_tune(conv_tower(), lesson(), settings=QUICK, state=folder / "state"))
-    write_tensors(folder / "vector", made.difference, manifest={}, format_name="test")
+        _hang_in_save(int(sys.argv[2]))
+    tuned = drain(fine_tune(conv_tower(), training_task(), settings=QUICK, state=folder / "state"))
+    write_tensors(folder / "vector", tuned.difference, manifest={}, format_name="test")

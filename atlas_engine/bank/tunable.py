@@ -1,11 +1,15 @@
-"""Three ways to learn a difference Δ of an image tower's weights. Knows nothing of losses, data or steps.
+"""An image tower whose weights can be fine-tuned, in three kinds; what is learned is a difference Δ.
 
     standard   f(x; θ0 + Δ)            Δ of every block is learned
     lora       f(x; θ0 + U V)          low-rank factors of every weight matrix and convolution; the rest stays
     linear     f(x; θ0) + J·Δ          the tower's tangent at θ0; Δ of every block is learned
 
-What is learned is Δ, never θ: it starts at nothing, decay pulls it back there, and no digits of it are lost
-in the sum. The tower is a copy in evaluation mode, so BatchNorm statistics stay the base's.
+Δ is learned, never θ: it starts at zero, weight decay pulls it back there, and no digits of it are lost in
+the sum. The tower is a copy in evaluation mode, so BatchNorm statistics stay the base's.
+
+    tunable = make_tunable(visual, "lora", rank=16, seed=0)
+    loss(tunable.features(images)).backward()          # gradients arrive in tunable.leaves
+    tunable.difference()                               # Δ by block name
 """
 
 from __future__ import annotations
@@ -23,23 +27,23 @@ from atlas_engine.bank.blocks import Block, block_table
 from atlas_engine.bank.tangent import prepare_for_jvp, value_and_tangent
 from atlas_engine.runtime import generator
 
-__all__ = ["VECTOR_KINDS", "Learner", "apply_difference", "make_learner"]
+__all__ = ["VECTOR_KINDS", "TunableTower", "apply_difference", "make_tunable"]
 
 VECTOR_KINDS = ("standard", "lora", "linear")
 
 
-def make_learner(visual: nn.Module, kind: str, *, rank: int, seed: int) -> Learner:
-    """The tower at Δ = 0, ready to learn; `rank` and `seed` are those of the factors."""
-    return _LowRank(visual, rank=rank, seed=seed) if kind == "lora" else apply_difference(visual, kind, {})
+def make_tunable(visual: nn.Module, kind: str, *, rank: int, seed: int) -> TunableTower:
+    """The tower at Δ = 0, ready to be fine-tuned; `rank` and `seed` are those of LoRA's factors."""
+    return _Lora(visual, rank=rank, seed=seed) if kind == "lora" else apply_difference(visual, kind, {})
 
 
-def apply_difference(visual: nn.Module, kind: str, difference: Mapping[str, Tensor]) -> Learner:
-    """The tower with a difference that was learned that way; blocks that it does not name stay the base's."""
-    return (_Linear if kind == "linear" else _Whole)(visual, difference)
+def apply_difference(visual: nn.Module, kind: str, difference: Mapping[str, Tensor]) -> TunableTower:
+    """The tower with a difference learned as this kind; blocks that it does not name stay the base's."""
+    return (_Linearised if kind == "linear" else _Standard)(visual, difference)
 
 
-class Learner(ABC):
-    """An image tower and the leaves that its difference is made of."""
+class TunableTower(ABC):
+    """An image tower and the leaf parameters that its difference is made of."""
 
     leaves: dict[str, nn.Parameter]
 
@@ -63,13 +67,15 @@ class Learner(ABC):
         return {name: leaf.detach().clone() for name, leaf in self.leaves.items()}
 
     @torch.no_grad()
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Write what `state` gave back into the leaves."""
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Copy what `state` gave back into the leaves."""
         for name, leaf in self.leaves.items():
             leaf.copy_(state[name])
 
 
-class _Whole(Learner):
+class _Standard(TunableTower):
+    """A leaf Δ for every block."""
+
     def __init__(self, visual: nn.Module, start: Mapping[str, Tensor]) -> None:
         super().__init__(visual)
         self.leaves = {
@@ -82,20 +88,22 @@ class _Whole(Learner):
         return dict(self.leaves)
 
 
-class _Linear(_Whole):
+class _Linearised(_Standard):
+    """The same leaves, but features are those of the tower's tangent at θ0."""
+
     def __init__(self, visual: nn.Module, start: Mapping[str, Tensor]) -> None:
         super().__init__(visual, start)
         prepare_for_jvp(self.tower)
 
     @override
     def features(self, images: Tensor) -> Tensor:
-        # Exactly θ0, but whose gradient goes to Δ: Jᵀ·v is the tangent's backward pass too.
+        # exactly θ0, but with a gradient to Δ: Jᵀ·v is the backward pass of the tangent too
         theta = {name: self.theta0[name] + (delta - delta.detach()) for name, delta in self.leaves.items()}
         value, tangent = value_and_tangent(self.tower, theta, self.leaves, images)
         return value + tangent
 
 
-class _LowRank(Learner):
+class _Lora(TunableTower):
     """Δ = U V: U (rows r) starts at zero, V (r cols) at random. A block of rank up to r is learned whole."""
 
     def __init__(self, visual: nn.Module, *, rank: int, seed: int) -> None:
@@ -104,9 +112,9 @@ class _LowRank(Learner):
         self._blocks = [block for block in block_table(self.theta0.items()) if block.is_matrix]
         draw = generator(seed)
         for block in self._blocks:
-            self._add(block, rank, draw)
+            self._add_leaves(block, rank, draw)
 
-    def _add(self, block: Block, rank: int, draw: torch.Generator) -> None:
+    def _add_leaves(self, block: Block, rank: int, draw: torch.Generator) -> None:
         base = self.theta0[block.name]
         rows, cols = block.shape[0], block.numel // block.shape[0]
         if min(rows, cols) <= rank:

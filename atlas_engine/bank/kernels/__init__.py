@@ -1,0 +1,10 @@
+"""The two products of stored task vectors (`panels`) on a CPU, where torch alone would be slow.
+
+    cpu           both products in machine code, in as many threads as torch uses
+    numba_loops   the loops that numba compiles for it
+    half          float16 through two of torch's own kernels, where there is no numba
+
+Nothing here knows what a bank is: tensors go in, tensors come out.
+"""
+
+from __future__ import annotations
