@@ -12,42 +12,41 @@ from collections.abc import Callable, Sequence
 from atlas_engine.adapt.arithmetic.addition import OWN
 from atlas_engine.adapt.verdict import ZERO_SHOT
 from atlas_engine.views.heatmap import Grid
-from studies.addition import AdditionRow
-from studies.negation import NegationRow
-from studies.report import MEAN, ResultTable, cells_and_mean, names_in, those
-from studies.trials import mean_of
+from studies.arithmetic.addition import AdditionRow
+from studies.arithmetic.negation import NegationRow
+from studies.tables import MEAN, ResultTable, distinct, grid_values, seed_mean, where
 
-__all__ = ["addition_grid", "addition_sheets", "negation_grid", "negation_sheets"]
+__all__ = ["addition_grid", "addition_tables", "negation_grid", "negation_tables"]
 
 Forgets = Sequence[NegationRow]
 Adds = Sequence[AdditionRow]
 
 
-def negation_sheets(rows: Forgets) -> list[ResultTable]:
+def negation_tables(rows: Forgets) -> list[ResultTable]:
     """Means over targets, then the target and the control of each."""
     lines: list[tuple[object, ...]] = [
         (
             ZERO_SHOT,
-            mean_of(rows, lambda row: row.target_zero_shot).shown(),
-            mean_of(rows, lambda row: row.control_zero_shot).shown(),
+            seed_mean(rows, lambda row: row.target_zero_shot).shown(),
+            seed_mean(rows, lambda row: row.control_zero_shot).shown(),
             "100.0",
             "–",
             "–",
         )
     ]
-    for method in names_in(rows, "method"):
-        own = those(rows, method=method)
+    for method in distinct(rows, "method"):
+        own = where(rows, method=method)
         lines.append(
             (
                 method,
-                mean_of(own).shown(),
-                mean_of(own, lambda row: row.control).shown(),
-                mean_of(own, lambda row: row.kept_share).shown(),
+                seed_mean(own).shown(),
+                seed_mean(own, lambda row: row.control).shown(),
+                seed_mean(own, lambda row: row.kept_share).shown(),
                 f"{sum(row.kept == ZERO_SHOT for row in own)} of {len(own)}",
                 _seconds(own),
             )
         )
-    count = len(names_in(rows, "dataset"))
+    count = len(distinct(rows, "dataset"))
     title = f"Forgetting: accuracy in %, mean over {count} target(s), each beside the control"
     columns = ("method", "target (lower)", "control", "control kept %", "nothing forgotten", "seconds")
     each = [
@@ -64,31 +63,31 @@ def negation_grid(rows: Forgets) -> Grid:
     """Methods × targets: points of target accuracy that are gone."""
 
     def gone(own: Forgets) -> float:
-        return 100 * mean_of(own, lambda row: row.target - row.target_zero_shot).mean
+        return 100 * seed_mean(own, lambda row: row.target - row.target_zero_shot).mean
 
     seeds = len({row.seed for row in rows})
     return Grid(
         "What is forgotten",
-        names_in(rows, "method"),
-        (*names_in(rows, "dataset"), MEAN),
-        cells_and_mean(rows, gone, row="method", column="dataset"),
+        distinct(rows, "method"),
+        (*distinct(rows, "dataset"), MEAN),
+        grid_values(rows, gone, row="method", column="dataset"),
         about=f"Accuracy of the target against zero-shot in points; mean of {seeds} seed(s).",
     )
 
 
-def addition_sheets(rows: Adds) -> list[ResultTable]:
+def addition_tables(rows: Adds) -> list[ResultTable]:
     """Means over tasks, then accuracy and normalised accuracy of each."""
-    count = len(names_in(rows, "dataset"))
+    count = len(distinct(rows, "dataset"))
     lines: list[tuple[object, ...]] = [
         (
             method,
-            mean_of(those(rows, method=method)).shown(),
-            mean_of(those(rows, method=method), _normalised).shown(),
-            _seconds(those(rows, method=method)),
+            seed_mean(where(rows, method=method)).shown(),
+            seed_mean(where(rows, method=method), _normalised).shown(),
+            _seconds(where(rows, method=method)),
         )
-        for method in names_in(rows, "method")
+        for method in distinct(rows, "method")
     ]
-    lines.append((f"{OWN} (a model each)", mean_of(rows, lambda row: row.own).shown(), "100.0", "–"))
+    lines.append((f"{OWN} (a model each)", seed_mean(rows, lambda row: row.own).shown(), "100.0", "–"))
     return [
         ResultTable(
             f"One model for {count} tasks: means over the tasks in %",
@@ -104,14 +103,14 @@ def addition_grid(rows: Adds) -> Grid:
     """Methods × tasks: normalised accuracy in %."""
 
     def shown(own: Adds) -> float:
-        return 100 * mean_of(own, _normalised).mean
+        return 100 * seed_mean(own, _normalised).mean
 
     seeds = len({row.seed for row in rows})
     return Grid(
         "One model for all tasks",
-        names_in(rows, "method"),
-        (*names_in(rows, "dataset"), MEAN),
-        cells_and_mean(rows, shown, row="method", column="dataset"),
+        distinct(rows, "method"),
+        (*distinct(rows, "dataset"), MEAN),
+        grid_values(rows, shown, row="method", column="dataset"),
         number=".1f",
         about=f"Accuracy in % of that of the task's own fine-tuned model; mean of {seeds} seed(s).",
     )
@@ -120,12 +119,12 @@ def addition_grid(rows: Adds) -> Grid:
 def _negations(
     title: str, rows: Forgets, now: Callable[[NegationRow], float], before: Callable[[NegationRow], float]
 ) -> ResultTable:
-    targets, methods = names_in(rows, "dataset"), names_in(rows, "method")
+    targets, methods = distinct(rows, "dataset"), distinct(rows, "method")
     lines: list[tuple[object, ...]] = [
-        (ZERO_SHOT, *(mean_of(those(rows, dataset=target), before).shown() for target in targets))
+        (ZERO_SHOT, *(seed_mean(where(rows, dataset=target), before).shown() for target in targets))
     ]
     for method in methods:
-        cells = (mean_of(those(rows, dataset=target, method=method), now).shown() for target in targets)
+        cells = (seed_mean(where(rows, dataset=target, method=method), now).shown() for target in targets)
         lines.append((method, *cells))
     return ResultTable(title, lines, ("method", *targets))
 
@@ -133,13 +132,13 @@ def _negations(
 def _additions(
     title: str, rows: Adds, number: Callable[[AdditionRow], float], *, own: bool = False
 ) -> ResultTable:
-    tasks = names_in(rows, "dataset")
+    tasks = distinct(rows, "dataset")
     lines: list[tuple[object, ...]] = [
-        (method, *(mean_of(those(rows, dataset=task, method=method), number).shown() for task in tasks))
-        for method in names_in(rows, "method")
+        (method, *(seed_mean(where(rows, dataset=task, method=method), number).shown() for task in tasks))
+        for method in distinct(rows, "method")
     ]
     if own:
-        each = (mean_of(those(rows, dataset=task), lambda row: row.own).shown() for task in tasks)
+        each = (seed_mean(where(rows, dataset=task), lambda row: row.own).shown() for task in tasks)
         lines.append((OWN, *each))
     return ResultTable(title, lines, ("method", *tasks))
 

@@ -22,10 +22,10 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.vector import TaskVector
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.runtime import generator
-from studies.ledger import Ledger, key_of
-from studies.low_rank import whole
-from studies.peft import WHOLE, coefficients
-from studies.training_bench import StudyTask, StudyTasks, donors_for
+from studies.grid import Ledger, key_of
+from studies.low_rank import plan_full_rank
+from studies.peft import WHOLE, count_coefficients
+from studies.tower_training import StudyTask, StudyTasks, without_own_vectors
 
 __all__ = ["RANDOM", "VECTORS", "DimensionRow", "random_directions", "run_dimensions"]
 
@@ -40,7 +40,7 @@ class DimensionRow:
     dataset: str
     directions: str
     layout: str
-    coefficients: int
+    count_coefficients: int
     seed: int
     accuracy: float
     zero_shot: float
@@ -56,7 +56,7 @@ class _Arm:
 
     directions: str
     layout: str
-    coefficients: int
+    count_coefficients: int
     identity: tuple[object, ...]
     subject: Callable[[], Trainable]
 
@@ -74,7 +74,7 @@ def run_dimensions(
         for name, folder in sittings.folders.items():
             on_start(f"{name}, reading")
             sitting = sittings.at(name, seed)
-            for arm in _arms(sitting, donors_for(bank, folder), partitions):
+            for arm in _arms(sitting, without_own_vectors(bank, folder), partitions):
                 on_start(f"{name}, {arm.directions}, {arm.layout}")
                 yield _measured(sitting, arm, ledger)
 
@@ -99,14 +99,14 @@ def _arms(sitting: StudyTask, whole_bank: TaskVectorBank, partitions: Sequence[i
     for directions in (VECTORS, RANDOM):
         bank = donors if directions == VECTORS else random_directions(donors, seed=seed)
         for label, layout in layouts.items():
-            size = coefficients(bank.blocks, tasks=len(bank), layout=layout)
+            size = count_coefficients(bank.blocks, tasks=len(bank), layout=layout)
             identity = (whole_bank.fingerprint, whole_bank.storage, directions, label)
 
             def subject(bank: TaskVectorBank = bank, layout: Layout = layout) -> Trainable:
                 return stage.mixture(bank, layout, sitting.text)
 
             yield _Arm(directions, label, size, identity, subject)
-    chosen = whole(stage.blocks)
+    chosen = plan_full_rank(stage.blocks)
     yield _Arm(
         WHOLE,
         WHOLE,

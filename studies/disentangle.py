@@ -29,19 +29,25 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
-from studies.ledger import Ledger, key_of
-from studies.problems import share_right
-from studies.training_bench import StageSettings, StudyTask, StudyTasks, answers, own_vectors
-from studies.training_sets import SetSettings
+from studies.grid import Ledger, key_of
+from studies.problems.few_shot import share_correct
+from studies.problems.training_sets import TrainingSetSettings
+from studies.tower_training import (
+    StudyTask,
+    StudyTasks,
+    TowerTrainingSettings,
+    predict_logits,
+    vectors_made_from,
+)
 
-__all__ = ["SCALINGS", "DisentangleSettings", "PairRow", "run_pairs", "with_vectors"]
+__all__ = ["SCALINGS", "DisentangleSettings", "PairRow", "own_vector_of", "run_pairs"]
 
 AS_THEY_ARE, ISOTROPIC, ANISOTROPIC = "λ = 1", "isotropic", "anisotropic"
 SCALINGS = (AS_THEY_ARE, ISOTROPIC, ANISOTROPIC)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DisentangleSettings(SetSettings, StageSettings):
+class DisentangleSettings(TrainingSetSettings, TowerTrainingSettings):
     """Which training sets are drawn, and how long coefficients are learned from them."""
 
     max_train: int = setting(200, help="most pictures of a training set", low=2)
@@ -84,7 +90,7 @@ def run_pairs(
     on_start: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[PairRow, bool]]:
     """Every two folders with vectors of their own, in every scaling, and whether each was measured now."""
-    own = with_vectors(bank, sittings.folders)
+    own = own_vector_of(bank, sittings.folders)
     for seed in range(sittings.settings.seeds):
         for first, second in combinations(own, 2):
             on_start(f"{first} + {second}, reading")
@@ -95,9 +101,9 @@ def run_pairs(
                 yield pair.measured(scaling, ledger)
 
 
-def with_vectors(bank: TaskVectorBank, folders: Mapping[str, ClassFolder]) -> dict[str, str]:
+def own_vector_of(bank: TaskVectorBank, folders: Mapping[str, ClassFolder]) -> dict[str, str]:
     """The vector of each folder that has one in the bank."""
-    found = {name: own_vectors(bank, folder) for name, folder in folders.items()}
+    found = {name: vectors_made_from(bank, folder) for name, folder in folders.items()}
     return {name: own[0] for name, own in found.items() if own}
 
 
@@ -127,8 +133,8 @@ class _Pair:
             seed=self.seed,
             cosine=_cosine(self.bank, layout.expand(lam, self.bank.blocks)),
             error=fmean(_differ(*two) for two in zip(by_own, by_both, strict=True)),
-            alone=fmean(share_right(*two) for two in zip(by_own, labels, strict=True)),
-            accuracy=fmean(share_right(*two) for two in zip(by_both, labels, strict=True)),
+            alone=fmean(share_correct(*two) for two in zip(by_own, labels, strict=True)),
+            accuracy=fmean(share_correct(*two) for two in zip(by_both, labels, strict=True)),
             zero_shot=fmean(sitting.zero_shot for sitting in self.sittings),
         )
 
@@ -147,7 +153,7 @@ class _Pair:
         """The logits of one task's test pictures among its own classes, at Λ."""
         sitting = self.sittings[place]
         subject = self.stage.mixture(self.bank, layout, sitting.text)
-        return answers(subject, {LAM: lam.unsqueeze(0).to(self.bank.device)}, sitting.test)
+        return predict_logits(subject, {LAM: lam.unsqueeze(0).to(self.bank.device)}, sitting.test)
 
 
 def _only(lam: Tensor, place: int) -> Tensor:

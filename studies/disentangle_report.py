@@ -11,37 +11,36 @@ from atlas_engine.views.heatmap import Grid
 from studies.dimension import RANDOM, VECTORS, DimensionRow
 from studies.disentangle import PairRow
 from studies.peft import WHOLE
-from studies.report import MEAN, ResultTable, names_in, those
-from studies.trials import Mean, mean_of
+from studies.tables import MEAN, Mean, ResultTable, distinct, seed_mean, where
 
-__all__ = ["dimension_sheets", "error_grid", "pair_sheets"]
+__all__ = ["dimension_tables", "error_grid", "pair_tables"]
 
 
-def pair_sheets(rows: Sequence[PairRow]) -> list[ResultTable]:
+def pair_tables(rows: Sequence[PairRow]) -> list[ResultTable]:
     """Each scaling over all pairs, then ξ and cosine of each pair; nothing where there is no pair."""
     if not rows:
         return []
     lines = []
-    for scaling in names_in(rows, "scaling"):
-        own = those(rows, scaling=scaling)
-        error, alone = mean_of(own, lambda row: row.error), mean_of(own, lambda row: row.alone)
-        cosine = _plain(mean_of(own, lambda row: row.cosine))
-        lines.append((scaling, cosine, error.shown(), alone.shown(), mean_of(own).shown()))
-    zero_shot = mean_of(rows, lambda row: row.zero_shot).shown()
-    title = f"Two vectors at once, mean over {len(names_in(rows, 'pair'))} pair(s) (zero-shot {zero_shot} %)"
+    for scaling in distinct(rows, "scaling"):
+        own = where(rows, scaling=scaling)
+        error, alone = seed_mean(own, lambda row: row.error), seed_mean(own, lambda row: row.alone)
+        cosine = _plain(seed_mean(own, lambda row: row.cosine))
+        lines.append((scaling, cosine, error.shown(), alone.shown(), seed_mean(own).shown()))
+    zero_shot = seed_mean(rows, lambda row: row.zero_shot).shown()
+    title = f"Two vectors at once, mean over {len(distinct(rows, 'pair'))} pair(s) (zero-shot {zero_shot} %)"
     columns = ("scaling", "cosine", "error ξ %", "own vector alone %", "both %")
     return [ResultTable(title, lines, columns), _pair_sheet(rows)]
 
 
 def _pair_sheet(rows: Sequence[PairRow]) -> ResultTable:
-    scalings = names_in(rows, "scaling")
+    scalings = distinct(rows, "scaling")
     lines = [
         (
             pair,
-            *(_plain(mean_of(those(rows, pair=pair, scaling=s), lambda row: row.cosine)) for s in scalings),
-            *(mean_of(those(rows, pair=pair, scaling=s), lambda row: row.error).shown() for s in scalings),
+            *(_plain(seed_mean(where(rows, pair=pair, scaling=s), lambda row: row.cosine)) for s in scalings),
+            *(seed_mean(where(rows, pair=pair, scaling=s), lambda row: row.error).shown() for s in scalings),
         )
-        for pair in names_in(rows, "pair")
+        for pair in distinct(rows, "pair")
     ]
     columns = ("pair", *(f"cosine, {name}" for name in scalings), *(f"ξ %, {name}" for name in scalings))
     return ResultTable("Each pair", lines, columns)
@@ -49,10 +48,10 @@ def _pair_sheet(rows: Sequence[PairRow]) -> ResultTable:
 
 def error_grid(rows: Sequence[PairRow]) -> Grid:
     """ξ of every pair in every scaling."""
-    pairs, scalings = names_in(rows, "pair"), names_in(rows, "scaling")
+    pairs, scalings = distinct(rows, "pair"), distinct(rows, "scaling")
     values = tuple(
         tuple(
-            100 * mean_of(those(rows, pair=pair, scaling=scaling), lambda row: row.error).mean
+            100 * seed_mean(where(rows, pair=pair, scaling=scaling), lambda row: row.error).mean
             for scaling in scalings
         )
         for pair in pairs
@@ -63,35 +62,35 @@ def error_grid(rows: Sequence[PairRow]) -> Grid:
     return Grid("How much vectors disturb each other", pairs, scalings, values, number=".1f", about=about)
 
 
-def dimension_sheets(rows: Sequence[DimensionRow]) -> list[ResultTable]:
+def dimension_tables(rows: Sequence[DimensionRow]) -> list[ResultTable]:
     """Accuracy by the number of coefficients, of both kinds of directions."""
-    datasets = names_in(rows, "dataset")
+    datasets = distinct(rows, "dataset")
     lines = []
-    for layout in names_in(rows, "layout"):
-        own = those(rows, layout=layout)
+    for layout in distinct(rows, "layout"):
+        own = where(rows, layout=layout)
         size = _range({row.coefficients for row in own})
-        for directions in names_in(own, "directions"):
-            some = those(own, directions=directions)
-            cells = [mean_of(those(some, dataset=name)).shown() for name in datasets]
-            mean = mean_of(some).shown()
+        for directions in distinct(own, "directions"):
+            some = where(own, directions=directions)
+            cells = [seed_mean(where(some, dataset=name)).shown() for name in datasets]
+            mean = seed_mean(some).shown()
             lines.append((layout, size, directions, *cells, mean, _reached(some, rows)))
-    zero_shot = [mean_of(those(rows, dataset=name), lambda row: row.zero_shot).shown() for name in datasets]
-    lines.append(("zero-shot", "0", "–", *zero_shot, mean_of(rows, lambda row: row.zero_shot).shown(), "0"))
+    zero_shot = [seed_mean(where(rows, dataset=name), lambda row: row.zero_shot).shown() for name in datasets]
+    lines.append(("zero-shot", "0", "–", *zero_shot, seed_mean(rows, lambda row: row.zero_shot).shown(), "0"))
     columns = ("coefficients", "how many", "directions", *datasets, MEAN, "of fine-tuning's gain %")
     return [ResultTable("Accuracy in % by the number of coefficients", lines, columns)]
 
 
 def ahead(rows: Sequence[DimensionRow], layout: str) -> Mean:
     """Accuracy with task vectors less that with random directions, on the same training sets."""
-    known = {(r.dataset, r.seed): r.accuracy for r in those(rows, layout=layout, directions=RANDOM)}
-    own = those(rows, layout=layout, directions=VECTORS)
-    return mean_of(own, lambda row: row.accuracy - known[row.dataset, row.seed])
+    known = {(r.dataset, r.seed): r.accuracy for r in where(rows, layout=layout, directions=RANDOM)}
+    own = where(rows, layout=layout, directions=VECTORS)
+    return seed_mean(own, lambda row: row.accuracy - known[row.dataset, row.seed])
 
 
 def _reached(some: Sequence[DimensionRow], rows: Sequence[DimensionRow]) -> str:
     """The gain over zero-shot as a share of what learning all weights gains."""
-    whole = mean_of(those(rows, directions=WHOLE), lambda row: row.accuracy - row.zero_shot).mean
-    gain = mean_of(some, lambda row: row.accuracy - row.zero_shot).mean
+    whole = seed_mean(where(rows, directions=WHOLE), lambda row: row.accuracy - row.zero_shot).mean
+    gain = seed_mean(some, lambda row: row.accuracy - row.zero_shot).mean
     return "–" if whole <= 0 else f"{100 * gain / whole:.0f}"
 
 

@@ -11,6 +11,7 @@ all but the code that made it: after a change of a method, take its lines out. K
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,17 +21,17 @@ from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.errors import EvalError, SupportError
-from studies.choices import keep_once
-from studies.ledger import Ledger, key_of
-from studies.methods import STUDY_METHODS, Solver, StudyMethod, find_study_method
-from studies.problems import Problem, StudySettings, draw_problem, with_shots
-from studies.zero_shot import draw_classes
+from atlas_engine.views.heatmap import Grid
+from studies.grid import Ledger, drop_repeats, key_of
+from studies.methods import STUDY_METHODS, ZERO_SHOT, Solver, StudyMethod, find_study_method
+from studies.problems.draw import draw_classes
+from studies.problems.few_shot import Problem, StudySettings, draw_problem, with_shots
+from studies.tables import ResultTable, distinct, seed_mean, where
 
-__all__ = ["GridRow", "GridSettings", "dataset_names", "require_pictures", "run_grid"]
-
+__all__ = ["FewShotRow", "FewShotStudySettings", "calibration_table", "dataset_names", "few_shot_grid", "few_shot_tables", "require_enough_images", "run_few_shot"]
 
 @dataclass(frozen=True, kw_only=True)
-class GridSettings(Settings):
+class FewShotStudySettings(Settings):
     """Which problems are drawn, which methods solve them, and how much those may learn."""
 
     shots: tuple[int, ...] = setting((1, 2, 4, 8, 16), help="pictures of a class to learn from", low=1)
@@ -51,8 +52,8 @@ class GridSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep_once(self, "shots", in_order=True)
-        keep_once(self, "methods")
+        drop_repeats(self, "shots", in_order=True)
+        drop_repeats(self, "methods")
 
     def budget(self) -> FewShotConfig | None:
         """What is learned with; none where the product is to decide."""
@@ -70,7 +71,7 @@ class GridSettings(Settings):
 
 
 @dataclass(frozen=True)
-class GridRow:
+class FewShotRow:
     """One method on one problem. `estimate` is what the method itself expected, where it says."""
 
     dataset: str
@@ -90,14 +91,14 @@ class GridRow:
         return asdict(self)
 
 
-def run_grid(
+def run_few_shot(
     solver: Solver,
     folders: Mapping[str, ClassFolder],
     *,
-    settings: GridSettings,
+    settings: FewShotStudySettings,
     ledger: Ledger,
     on_start: Callable[[str], None] = lambda _: None,
-) -> Iterator[tuple[GridRow, bool]]:
+) -> Iterator[tuple[FewShotRow, bool]]:
     """Every row, and whether it was measured now; problem by problem, the first seed of all sets first.
 
     `on_start` is told what begins.
@@ -115,7 +116,7 @@ def run_grid(
                     yield _measured(solver, method, problem, dataset=dataset, shots=shots, ledger=ledger)
 
 
-def require_pictures(folders: Mapping[str, ClassFolder], settings: GridSettings) -> None:
+def require_enough_images(folders: Mapping[str, ClassFolder], settings: FewShotStudySettings) -> None:
     """Raise before anything is measured where a class is too small. Near-duplicates are found only later."""
     most = settings.shots[-1]
     for dataset, folder in folders.items():
@@ -156,20 +157,20 @@ def _shared(one: Sequence[str], other: Sequence[str]) -> int:
 
 def _measured(
     solver: Solver, method: StudyMethod, problem: Problem, *, dataset: str, shots: int, ledger: Ledger
-) -> tuple[GridRow, bool]:
+) -> tuple[FewShotRow, bool]:
     key = key_of(
         "few-shot", solver.engine.fingerprint, problem.digest, problem.seed, method.name, method.facts(solver)
     )
     fields, fresh = ledger.once(
         key, lambda: _row(solver, method, problem, dataset=dataset, shots=shots).as_dict()
     )
-    return GridRow(**fields | {"dataset": dataset}), fresh
+    return FewShotRow(**fields | {"dataset": dataset}), fresh
 
 
-def _row(solver: Solver, method: StudyMethod, problem: Problem, *, dataset: str, shots: int) -> GridRow:
+def _row(solver: Solver, method: StudyMethod, problem: Problem, *, dataset: str, shots: int) -> FewShotRow:
     answer = method.solve(solver, problem)
     expected = answer.estimate
-    return GridRow(
+    return FewShotRow(
         dataset=dataset,
         method=method.name,
         shots=shots,
@@ -182,3 +183,120 @@ def _row(solver: Solver, method: StudyMethod, problem: Problem, *, dataset: str,
         estimate_low=None if expected is None else expected.low,
         estimate_high=None if expected is None else expected.high,
     )
+
+
+# TODO merged docstring: """Few-shot methods compared, as tables and a grid to draw. Pure; knows nothing of engines or files. A cell says the mean over seeds and the standard deviation over them: `41.2 ± 1.3`. A mean over data sets is taken within each seed first. A difference to zero-shot is taken on each problem, so what makes a problem hard for both is not in its spread. """
+Rows = Sequence[FewShotRow]
+Number = Callable[[FewShotRow], float]
+
+
+def few_shot_tables(rows: Rows) -> list[ResultTable]:
+    """Means over data sets, differences to zero-shot, each data set, costs, and what methods expected."""
+    datasets = distinct(rows, "dataset")
+    where = f"mean over {len(datasets)} data sets" if len(datasets) > 1 else datasets[0]
+    sheets = [_sheet(f"Accuracy in %, {where}", rows, lambda own: seed_mean(own).shown())]
+    gain = _gain(rows)
+    if gain is not None:
+        difference = _sheet(
+            f"Difference to zero-shot in points, {where}",
+            rows,
+            lambda own: seed_mean(own, gain).shown(sign=True),
+        )
+        sheets.append(difference)
+    if len(datasets) > 1:
+        sheets += [_dataset_sheet(name, where(rows, dataset=name), gain) for name in datasets]
+    estimates = calibration_table(rows)
+    return [*sheets, _cost_sheet(rows), *([] if estimates is None else [estimates])]
+
+
+def calibration_table(rows: Rows) -> ResultTable | None:
+    """What methods expected of themselves beside what came true; nothing where none says."""
+    lines = []
+    for method in distinct(rows, "method"):
+        for shots in sorted({row.shots for row in rows}):
+            own = [row for row in where(rows, method=method, shots=shots) if row.estimate is not None]
+            if own:
+                lines.append((method, shots, len(own), *_calibration(own)))
+    if not lines:
+        return None
+    columns = ("method", "shots", "problems", "estimate %", "true %", "off by", "true in the interval %")
+    title = "What a method expects without test images, and what comes true (off by: mean distance in points)"
+    return ResultTable(title, lines, columns)
+
+
+def few_shot_grid(rows: Rows) -> Grid:
+    """Methods × shots, mean over data sets and seeds: points above zero-shot, or accuracy without that."""
+    gain, shots = _gain(rows), sorted({row.shots for row in rows})
+    methods = tuple(name for name in distinct(rows, "method") if gain is None or name != ZERO_SHOT)
+    methods = methods or (ZERO_SHOT,)
+    number = gain or _accuracy
+    values = tuple(
+        tuple(100 * seed_mean(where(rows, method=name, shots=k), number).mean for k in shots)
+        for name in methods
+    )
+    datasets, seeds = len(distinct(rows, "dataset")), len({row.seed for row in rows})
+    what = "Accuracy in %" if gain is None else "Accuracy above zero-shot in points"
+    return Grid(
+        "Few-shot methods",
+        methods,
+        tuple(f"k = {k}" for k in shots),
+        values,
+        number=".1f" if gain is None else "+.1f",
+        about=f"{what}, by shots a class; mean of {datasets} data set(s) and {seeds} seed(s).",
+    )
+
+
+def _sheet(title: str, rows: Rows, cell: Callable[[Rows], str]) -> ResultTable:
+    """Methods × shots."""
+    shots = sorted({row.shots for row in rows})
+    lines = [
+        (method, *(cell(where(rows, method=method, shots=k)) for k in shots))
+        for method in distinct(rows, "method")
+    ]
+    return ResultTable(title, lines, ("method", *(f"k = {k}" for k in shots)))
+
+
+def _dataset_sheet(name: str, rows: Rows, gain: Number | None) -> ResultTable:
+    def cell(own: Rows) -> str:
+        accuracy = seed_mean(own).shown()
+        return accuracy if gain is None else f"{accuracy} ({100 * seed_mean(own, gain).mean:+.1f})"
+
+    counts = sorted({row.n_test for row in rows})
+    images = "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    behind = "" if gain is None else ", and points above zero-shot"
+    return _sheet(f"{name}: accuracy in % on {images} images{behind}", rows, cell)
+
+
+def _cost_sheet(rows: Rows) -> ResultTable:
+    def cell(own: Rows) -> str:
+        seconds = f"{statistics.median(row.seconds for row in own):.1f}"
+        fell = sum(row.fell_back for row in own)
+        return f"{seconds}, fell back {fell} of {len(own)}" if fell else seconds
+
+    return _sheet("Seconds to learn, median of the problems; naming images is not counted", rows, cell)
+
+
+def _calibration(rows: Rows) -> tuple[float, float, float, float]:
+    pairs = [(row.estimate or 0.0, row.accuracy) for row in rows]
+    inside = [
+        (row.estimate_low or 0.0) <= row.accuracy <= (1.0 if row.estimate_high is None else row.estimate_high)
+        for row in rows
+    ]
+    numbers = (
+        statistics.fmean(expected for expected, _ in pairs),
+        statistics.fmean(true for _, true in pairs),
+        statistics.fmean(abs(expected - true) for expected, true in pairs),
+        statistics.fmean(inside),
+    )
+    estimate, true, off, share = (round(100 * number, 1) for number in numbers)
+    return estimate, true, off, share
+
+
+def _gain(rows: Rows) -> Number | None:
+    """Accuracy above zero-shot on the same problem, if zero-shot was measured."""
+    known = {(r.dataset, r.shots, r.seed): r.accuracy for r in where(rows, method=ZERO_SHOT)}
+    return (lambda row: row.accuracy - known[row.dataset, row.shots, row.seed]) if known else None
+
+
+def _accuracy(row: FewShotRow) -> float:
+    return row.accuracy

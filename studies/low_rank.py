@@ -25,7 +25,7 @@ from atlas_engine.errors import EvalError
 from atlas_engine.objectives.base import LogitsFn
 from atlas_engine.runtime import generator
 
-__all__ = ["LowRankPlan", "TrainableLowRank", "plan_low_rank", "whole"]
+__all__ = ["LowRankPlan", "TrainableLowRank", "plan_full_rank", "plan_low_rank"]
 
 U, V = "#u", "#v"
 FACTORS_LR, WHOLE_LR = 2e-2, 1e-3
@@ -66,7 +66,7 @@ def plan_low_rank(blocks: BlockTable, *, parameters: int) -> LowRankPlan:
     return LowRankPlan(matrices[-last:], 1)
 
 
-def whole(blocks: BlockTable) -> LowRankPlan:
+def plan_full_rank(blocks: BlockTable) -> LowRankPlan:
     """Every matrix, without a bound on the rank: fine-tuning."""
     return LowRankPlan(_matrices(blocks), None)
 

@@ -37,13 +37,13 @@ from atlas_engine.heads.base import LabelledFeatures, text_logits
 from atlas_engine.heads.registry import HEADS, FeatureLevel
 from atlas_engine.result import AdaptResult, Estimate
 from atlas_engine.runtime import drain
-from studies.problems import Problem, share_right, shown_shots, units
+from studies.problems.few_shot import Problem, share_correct, shot_pixels, unit_features
 
 __all__ = [
     "STUDY_METHODS",
     "ZERO_SHOT",
-    "Answer",
     "LearnedModel",
+    "MethodAnswer",
     "Solver",
     "StudyMethod",
     "find_study_method",
@@ -54,7 +54,7 @@ RANK = 16  # of the low-rank differences
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class MethodAnswer:
     """Logits for the test pictures, what they cost, and what the method itself expected of them."""
 
     logits: Tensor  # (N C), on the CPU
@@ -65,7 +65,7 @@ class Answer:
 
     def accuracy(self, labels: Tensor) -> float:
         """The share of pictures that are told right."""
-        return share_right(self.logits, labels)
+        return share_correct(self.logits, labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +77,13 @@ class LearnedModel:
     fell_back: bool = False
     estimate: Estimate | None = None
 
-    def about(self, squares: Tensor) -> Answer:
+    def about(self, squares: Tensor) -> MethodAnswer:
         """What it says of these squares."""
-        return Answer(self.logits(squares), self.seconds, self.fell_back, self.estimate)
+        return MethodAnswer(self.logits(squares), self.seconds, self.fell_back, self.estimate)
 
 
 @dataclass(frozen=True, eq=False)
-class Timed:
+class TimedFeatures:
     """Features, and how long they took when they were computed."""
 
     features: Tensor  # (N D), rows of length 1
@@ -99,17 +99,17 @@ class Solver:
         self.engine, self.bank, self.config = engine, bank, config
         self.budget = config or FewShotConfig()
         self.zero_shot = functools.lru_cache(maxsize=KEPT_FEATURES)(self._zero_shot)
-        self.shots = functools.lru_cache(maxsize=1)(functools.partial(shown_shots, engine))
+        self.shots = functools.lru_cache(maxsize=1)(functools.partial(shot_pixels, engine))
 
     def text(self, problem: Problem) -> Tensor:
         """The embeddings of the class names, (C D)."""
         return self.engine.head(problem.support.classes).clone()
 
-    def _zero_shot(self, squares: Tensor) -> Timed:
+    def _zero_shot(self, squares: Tensor) -> TimedFeatures:
         """Features of squares (N 3 S S) under the base model."""
         start = time.perf_counter()
-        features = units(self.engine, self.engine.backbone.visual, squares)
-        return Timed(features, time.perf_counter() - start)
+        features = unit_features(self.engine, self.engine.backbone.visual, squares)
+        return TimedFeatures(features, time.perf_counter() - start)
 
 
 Learn = Callable[[Solver, Problem], LearnedModel]
@@ -125,7 +125,7 @@ class StudyMethod:
     facts: Facts
     mixes: bool = False  # task vectors, so that it needs a bank
 
-    def solve(self, solver: Solver, problem: Problem) -> Answer:
+    def solve(self, solver: Solver, problem: Problem) -> MethodAnswer:
         """Learn from the shots, and answer for the problem's test pictures."""
         return self.learn(solver, problem).about(problem.squares)
 

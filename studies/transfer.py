@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,24 +25,15 @@ from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder, LabelledFile
 from atlas_engine.errors import EvalError
-from studies.choices import keep_once
-from studies.corruptions import Corruption
-from studies.ledger import Ledger, key_of
-from studies.methods import STUDY_METHODS, Solver, StudyMethod, find_study_method
-from studies.problems import Problem, StudySettings, draw_problem, read_squares, some_of_each
-from studies.zero_shot import draw_classes
+from atlas_engine.views.heatmap import Grid
+from studies.corruptions import CORRUPTIONS, Corruption
+from studies.grid import Ledger, drop_repeats, key_of
+from studies.methods import STUDY_METHODS, ZERO_SHOT, Solver, StudyMethod, find_study_method
+from studies.problems.draw import draw_classes, draw_per_class, read_pixels
+from studies.problems.few_shot import Problem, StudySettings, draw_problem
+from studies.tables import Mean, ResultTable, distinct, seed_mean, where
 
-__all__ = [
-    "COMPARED",
-    "DAMAGES",
-    "Domain",
-    "TransferRow",
-    "TransferSettings",
-    "domains_of",
-    "fitting",
-    "require_fitting",
-    "run_transfer",
-]
+__all__ = ["COMPARED", "DAMAGES", "Domain", "TransferRow", "TransferSettings", "draw_domains", "matching_folders", "require_matching_classes", "run_transfer", "transfer_grid", "transfer_tables"]
 
 COMPARED = ("zero-shot", "tip", "lpp", "linear-probe", "finetune", "atlas", "atlas-half", "atlas+tip", "auto")
 DAMAGES = ("gaussian-noise:3", "motion-blur:3", "fog:3", "jpeg:3")
@@ -65,7 +56,7 @@ class TransferSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep_once(self, "methods")
+        drop_repeats(self, "methods")
         object.__setattr__(self, "damages", tuple(dict.fromkeys(self.damages)))  # may be none; only here
         for damage in self.damages:
             Corruption.parse(damage)
@@ -137,20 +128,20 @@ def run_transfer(
         for source, folder in sources.items():
             on_start(f"{source}, reading")
             problem = draw_problem(folder, shape, settings=settings.draws(), seed=seed)
-            domains = domains_of(source, folder, problem, others, shape=shape, settings=settings)
+            domains = draw_domains(source, folder, problem, others, shape=shape, settings=settings)
             for method in methods:
                 on_start(f"{source}, {method.name}")
                 yield from _measured(solver, method, problem, domains, ledger=ledger)
 
 
-def fitting(source: ClassFolder, others: Mapping[str, ClassFolder]) -> dict[str, ClassFolder]:
+def matching_folders(source: ClassFolder, others: Mapping[str, ClassFolder]) -> dict[str, ClassFolder]:
     """The folders that have every class of the source."""
     return {name: other for name, other in others.items() if set(source.classes) <= set(other.classes)}
 
 
-def require_fitting(sources: Mapping[str, ClassFolder], others: Mapping[str, ClassFolder]) -> None:
+def require_matching_classes(sources: Mapping[str, ClassFolder], others: Mapping[str, ClassFolder]) -> None:
     """Raise before anything is measured where a domain is of no use to any source."""
-    used = {name for source in sources.values() for name in fitting(source, others)}
+    used = {name for source in sources.values() for name in matching_folders(source, others)}
     for name in others:
         if name not in used:
             raise EvalError(
@@ -159,7 +150,7 @@ def require_fitting(sources: Mapping[str, ClassFolder], others: Mapping[str, Cla
             )
 
 
-def domains_of(
+def draw_domains(
     source: str,
     folder: ClassFolder,
     problem: Problem,
@@ -173,7 +164,7 @@ def domains_of(
     home = Domain(source, problem.squares, problem.labels)
     away = [
         _other(name, other, drawn.classes, shape=shape, most=settings.max_test, seed=problem.seed)
-        for name, other in fitting(drawn, others).items()
+        for name, other in matching_folders(drawn, others).items()
     ]
     damaged = [
         Domain(str(damage), damage(problem.squares, seed=problem.seed), problem.labels)
@@ -193,9 +184,9 @@ def _other(
         if item.label in place
     )
     same = dataclasses.replace(folder, classes=classes, items=kept)
-    items = some_of_each(same, max(1, most // len(classes)), seed=seed)
+    items = draw_per_class(same, max(1, most // len(classes)), seed=seed)
     labels = torch.tensor([item.label for item in items])
-    return Domain(name, read_squares(items, shape), labels)
+    return Domain(name, read_pixels(items, shape), labels)
 
 
 def _measured(
@@ -223,3 +214,96 @@ def _measured(
             ledger.put(key, row.as_dict())
         named = {"source": source, "domain": domain.name}
         yield TransferRow(**(ledger.get(key) or {}) | named), known is None
+
+
+# TODO merged docstring: """What methods lose away from home, as tables and a grid to draw. Pure; knows nothing of engines. At home is the domain that was learned from; away is every other. A gain is the accuracy above zero-shot on the same pictures; what is lost away is the gain at home less the gain away. A cell says the mean over seeds and the standard deviation over them. """
+Rows = Sequence[TransferRow]
+Gain = Callable[[TransferRow], float]
+
+
+def transfer_tables(rows: Rows) -> list[ResultTable]:
+    """What each method gains and loses over all sources, and every source with its domains."""
+    each = [_source_sheet(source, where(rows, source=source)) for source in distinct(rows, "source")]
+    gain, learned = _gain(rows), any(row.method != ZERO_SHOT for row in rows)
+    return [_loss_sheet(rows, gain), *each] if gain is not None and learned else each
+
+
+def transfer_grid(rows: Rows) -> Grid:
+    """Methods × domains, at home and away: points above zero-shot, or accuracy without that."""
+    gain = _gain(rows)
+    methods = tuple(name for name in distinct(rows, "method") if gain is None or name != ZERO_SHOT)
+    methods = methods or (ZERO_SHOT,)
+    homes = distinct(rows, "source")
+    away = tuple(name for name in distinct(rows, "domain") if name not in homes)
+    number: Gain = gain or (lambda row: row.accuracy)
+    values = tuple(
+        tuple(
+            100 * seed_mean(where(rows, method=method, domain=domain), number).mean for domain in homes + away
+        )
+        for method in methods
+    )
+    what = "Accuracy in %" if gain is None else "Accuracy above zero-shot in points"
+    return Grid(
+        "Learned on one domain, asked about others",
+        methods,
+        (*(f"{home} (home)" for home in homes), *away),
+        values,
+        number=".1f" if gain is None else "+.1f",
+        about=f"{what}; mean of {len({row.seed for row in rows})} seed(s).",
+    )
+
+
+def _loss_sheet(rows: Rows, gain: Gain) -> ResultTable:
+    """At home and away over all sources; styles of other folders and damages of the source's own apart."""
+    lines = []
+    for method in (name for name in distinct(rows, "method") if name != ZERO_SHOT):
+        own = where(rows, method=method)
+        parts = [[r for r in own if _kind(r) == kind] for kind in (HOME, OTHER, DAMAGED)]
+        away = [row for row in own if not row.at_home]
+        lost = _lost(own, gain)
+        worse = sum(gain(row) < 0 for row in away)
+        lines.append(
+            (
+                method,
+                *(seed_mean(part, gain).shown(sign=True) if part else "–" for part in (*parts, away)),
+                "–" if lost is None else lost.shown(),
+                f"{worse} of {len(away)}",
+            )
+        )
+    columns = ("method", "at home", "other style", "damaged", "away", "lost away", "below zero-shot away")
+    title = "Points above zero-shot, mean over sources; lost away: at home less away"
+    return ResultTable(title, lines, columns)
+
+
+def _source_sheet(source: str, rows: Rows) -> ResultTable:
+    domains = distinct(rows, "domain")
+    lines = [
+        (method, *(seed_mean(where(rows, method=method, domain=domain)).shown() for domain in domains))
+        for method in distinct(rows, "method")
+    ]
+    shots = rows[0].shots
+    title = f"{source}: accuracy in %, learned from {shots} shots a class there, on each domain"
+    return ResultTable(title, lines, ("method", *domains))
+
+
+HOME, OTHER, DAMAGED = "at home", "other style", "damaged"
+
+
+def _kind(row: TransferRow) -> str:
+    """A damage is named with its severity, as fog:3."""
+    if row.at_home:
+        return HOME
+    return DAMAGED if row.domain.partition(":")[0] in CORRUPTIONS else OTHER
+
+
+def _lost(rows: Rows, gain: Gain) -> Mean | None:
+    """Gain at home less gain away, of each source and seed."""
+    home = {(row.source, row.seed): gain(row) for row in rows if row.at_home}
+    away = [row for row in rows if not row.at_home]
+    return seed_mean(away, lambda row: home[row.source, row.seed] - gain(row)) if away else None
+
+
+def _gain(rows: Rows) -> Gain | None:
+    """Accuracy above zero-shot on the same pictures, if zero-shot was measured."""
+    known = {(r.source, r.domain, r.seed): r.accuracy for r in where(rows, method=ZERO_SHOT)}
+    return (lambda row: row.accuracy - known[row.source, row.domain, row.seed]) if known else None

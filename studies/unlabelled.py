@@ -21,20 +21,19 @@ from atlas_engine.adapt.unlabelled import TestTimeConfig
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.errors import ConfigError
-from studies.choices import keep_once
 from studies.corruptions import Corruption
-from studies.ledger import Ledger, key_of
-from studies.methods import Answer
-from studies.rolls import PRESENT, Draw, draw_rolls
-from studies.unlabelled_methods import (
+from studies.grid import Ledger, drop_repeats, key_of
+from studies.methods import (
     AUTO,
     UNLABELLED_STUDY_METHODS,
     ZERO_SHOT,
+    MethodAnswer,
     UnlabelledSolver,
     UnlabelledStudyMethod,
 )
+from studies.problems.rolls import PRESENT, DrawnImages, draw_rolls
 
-__all__ = ["CLEAN", "WHOLE", "RollRow", "RollSettings", "run_rolls"]
+__all__ = ["CLEAN", "WHOLE", "UnlabelledRow", "UnlabelledStudySettings", "run_unlabelled"]
 
 CLEAN = "none"
 """What a row says of the damage where there is none."""
@@ -44,7 +43,7 @@ WHOLE = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RollSettings(Settings):
+class UnlabelledStudySettings(Settings):
     """Which rolls are drawn, which methods name their pictures, and how much those may learn."""
 
     methods: tuple[str, ...] = setting(
@@ -65,7 +64,7 @@ class RollSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep_once(self, "methods", "sizes", "present")
+        drop_repeats(self, "methods", "sizes", "present")
         object.__setattr__(self, "sizes", _in_order(self.sizes))  # frozen: only here, as above
 
     def budget(self) -> TestTimeConfig | None:
@@ -89,7 +88,7 @@ class RollSettings(Settings):
 
 
 @dataclass(frozen=True)
-class RollRow:
+class UnlabelledRow:
     """One method on one roll. `size` is as asked for, `images` how many there were; `kept` is what it did."""
 
     dataset: str
@@ -115,15 +114,15 @@ class RollRow:
         return asdict(self)
 
 
-def run_rolls(
+def run_unlabelled(
     learner: UnlabelledSolver,
     folders: Mapping[str, ClassFolder],
     *,
     corruptions: Sequence[Corruption | None] = (None,),
-    settings: RollSettings,
+    settings: UnlabelledStudySettings,
     ledger: Ledger,
     on_start: Callable[[str], None] = lambda _: None,
-) -> Iterator[tuple[RollRow, bool]]:
+) -> Iterator[tuple[UnlabelledRow, bool]]:
     """Every row, and whether it was measured now or is told again from the ledger; the first seed first."""
     shape = learner.engine.backbone.preprocessing
     for seed in range(settings.seeds):
@@ -151,24 +150,24 @@ class _Sitting:
     """One draw under one damage; its pictures are damaged and named by zero-shot at most once."""
 
     def __init__(
-        self, learner: UnlabelledSolver, draw: Draw, dataset: str, corruption: Corruption | None
+        self, learner: UnlabelledSolver, draw: DrawnImages, dataset: str, corruption: Corruption | None
     ) -> None:
         self.learner, self.draw, self.dataset, self.corruption = learner, draw, dataset, corruption
         self.damage = CLEAN if corruption is None else str(corruption)
 
     @cached_property
-    def shown(self) -> Draw:
+    def shown(self) -> DrawnImages:
         return self.draw if self.corruption is None else self.draw.damaged(self.corruption)
 
     @cached_property
-    def zero_shot(self) -> Answer:
+    def zero_shot(self) -> MethodAnswer:
         """Of every picture of the draw."""
         every = range(len(self.draw.labels))
         return UNLABELLED_STUDY_METHODS[ZERO_SHOT].solve(self.learner, self.shown.roll(every), self.draw.seed)
 
     def measured(
         self, method: UnlabelledStudyMethod, present: str, size: str, *, most: int | None, ledger: Ledger
-    ) -> tuple[RollRow, bool]:
+    ) -> tuple[UnlabelledRow, bool]:
         """Two rolls of the same pictures are one measurement, whatever they are called."""
         places = self.draw.places(present, most)
         key = key_of(
@@ -182,14 +181,14 @@ class _Sitting:
         )
         fields, fresh = ledger.once(key, lambda: self._row(method, places, present, size).as_dict())
         called = {"dataset": self.dataset, "size": _size(size), "present": present}
-        return RollRow(**fields | called), fresh
+        return UnlabelledRow(**fields | called), fresh
 
-    def _row(self, method: UnlabelledStudyMethod, places: Sequence[int], present: str, size: str) -> RollRow:
+    def _row(self, method: UnlabelledStudyMethod, places: Sequence[int], present: str, size: str) -> UnlabelledRow:
         draw, labels = self.draw, self.draw.labels[list(places)]
-        by_names = Answer(self.zero_shot.logits[list(places)], 0.0)
+        by_names = MethodAnswer(self.zero_shot.logits[list(places)], 0.0)
         is_zero_shot = method.name == ZERO_SHOT
         answer = by_names if is_zero_shot else method.solve(self.learner, self.shown.roll(places), draw.seed)
-        return RollRow(
+        return UnlabelledRow(
             dataset=self.dataset,
             method=method.name,
             size=_size(size),

@@ -23,9 +23,9 @@ from atlas_engine.engine import Atlas
 from atlas_engine.heads.base import text_logits
 from atlas_engine.predictions import join_predictions
 from atlas_engine.result import Run
-from studies.methods import ZERO_SHOT, Answer
-from studies.problems import units
-from studies.rolls import Roll
+from studies.methods import ZERO_SHOT, MethodAnswer
+from studies.problems.few_shot import unit_features
+from studies.problems.rolls import DrawnRoll
 
 __all__ = ["AUTO", "UNLABELLED_STUDY_METHODS", "ZERO_SHOT", "UnlabelledSolver", "UnlabelledStudyMethod"]
 
@@ -46,7 +46,7 @@ class UnlabelledSolver:
         return self.config or TestTimeConfig()
 
 
-Solve = Callable[[UnlabelledSolver, Roll, int], Answer]  # the number is the seed
+Solve = Callable[[UnlabelledSolver, DrawnRoll, int], MethodAnswer]  # the number is the seed
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class UnlabelledStudyMethod:
 def _mixed(name: str) -> UnlabelledStudyMethod:
     """What the product does when it is asked for this objective."""
 
-    def solve(learner: UnlabelledSolver, roll: Roll, seed: int) -> Answer:
+    def solve(learner: UnlabelledSolver, roll: DrawnRoll, seed: int) -> MethodAnswer:
         engine, bank = learner.engine, learner.bank
         start = time.perf_counter()
         run = engine.test_time(
@@ -71,7 +71,7 @@ def _mixed(name: str) -> UnlabelledStudyMethod:
         result = run.result()
         seconds = time.perf_counter() - start
         logits = engine.logits(result.recipe, roll.squares, bank=bank)
-        return Answer(logits.cpu(), seconds, result.fell_back, kept=result.recipe.method)
+        return MethodAnswer(logits.cpu(), seconds, result.fell_back, kept=result.recipe.method)
 
     return UnlabelledStudyMethod(name, solve, _mixture)
 
@@ -79,30 +79,30 @@ def _mixed(name: str) -> UnlabelledStudyMethod:
 def _norms(name: str) -> UnlabelledStudyMethod:
     """The same objective over the tower's norm layers: a baseline, which cannot be a recipe."""
 
-    def solve(learner: UnlabelledSolver, roll: Roll, seed: int) -> Answer:
+    def solve(learner: UnlabelledSolver, roll: DrawnRoll, seed: int) -> MethodAnswer:
         start = time.perf_counter()
         scene = learner.engine.unlabelled(roll.pictures, roll.classes, bank=learner.bank)
         run = Run(lambda stop: adapt_norms(scene, method=name, config=learner.budget, seed=seed, stop=stop))
         logits = run.result().logits
-        return Answer(logits, time.perf_counter() - start)
+        return MethodAnswer(logits, time.perf_counter() - start)
 
     return UnlabelledStudyMethod(name, solve, _config)
 
 
-def _streamed(learner: UnlabelledSolver, roll: Roll, seed: int) -> Answer:
+def _streamed(learner: UnlabelledSolver, roll: DrawnRoll, seed: int) -> MethodAnswer:
     """`auto`, as pictures arrive: each is answered at once, by those that came before it and itself."""
     start = time.perf_counter()
     stream = learner.engine.stream(roll.classes, learning=learner.config, bank=learner.bank, seed=seed)
     told = join_predictions([stream.answer(picture) for picture in roll.pictures])
-    return Answer(told.probs.log(), time.perf_counter() - start, stream.result().fell_back)
+    return MethodAnswer(told.probs.log(), time.perf_counter() - start, stream.result().fell_back)
 
 
-def _by_names(learner: UnlabelledSolver, roll: Roll, _: int) -> Answer:
+def _by_names(learner: UnlabelledSolver, roll: DrawnRoll, _: int) -> MethodAnswer:
     """Zero-shot: nothing is learned, so it takes no time."""
     engine = learner.engine
-    features = units(engine, engine.backbone.visual, roll.squares)
+    features = unit_features(engine, engine.backbone.visual, roll.squares)
     text = engine.head(roll.classes).clone()
-    return Answer(text_logits(features, text, logit_scale=engine.backbone.logit_scale).cpu(), 0.0)
+    return MethodAnswer(text_logits(features, text, logit_scale=engine.backbone.logit_scale).cpu(), 0.0)
 
 
 def _mixture(learner: UnlabelledSolver) -> dict[str, Any]:

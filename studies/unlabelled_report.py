@@ -13,15 +13,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from atlas_engine.views.heatmap import Grid
-from studies.report import ResultTable, names_in, those
-from studies.rolls import EVERY
-from studies.trials import mean_of
-from studies.unlabelled import CLEAN, RollRow
-from studies.unlabelled_methods import AUTO, ZERO_SHOT
+from studies.methods import AUTO, ZERO_SHOT
+from studies.problems.rolls import EVERY
+from studies.tables import ResultTable, distinct, seed_mean, where
+from studies.unlabelled import CLEAN, UnlabelledRow
 
-__all__ = ["change_grid", "roll_sheets", "worst_sets"]
+__all__ = ["unlabelled_grid", "unlabelled_tables", "worst_sets"]
 
-Rows = Sequence[RollRow]
+Rows = Sequence[UnlabelledRow]
 Cell = Callable[[Rows], str]
 
 LOW = 0.01  # a set below zero-shot by more than this is told
@@ -38,7 +37,7 @@ class Worst:
         return f"{100 * self.change:+.1f} ({self.where})"
 
 
-def roll_sheets(rows: Rows, *, shifted: Collection[str] = ()) -> list[ResultTable]:
+def unlabelled_tables(rows: Rows, *, shifted: Collection[str] = ()) -> list[ResultTable]:
     """Changes on shifted and on clean sets, the worst set and roll, roll-backs, and each set."""
     learned = [row for row in rows if row.method != ZERO_SHOT]
     sheets = []
@@ -53,30 +52,30 @@ def roll_sheets(rows: Rows, *, shifted: Collection[str] = ()) -> list[ResultTabl
         if chosen:
             sheets.append(_sheet("What was done, and on how many rolls", chosen, _done))
         sheets.append(_sheet("Seconds, median; how many were rolled back to zero-shot", learned, _cost))
-    return [*sheets, *(_dataset_sheet(name, those(rows, dataset=name)) for name in names_in(rows, "dataset"))]
+    return [*sheets, *(_dataset_sheet(name, where(rows, dataset=name)) for name in distinct(rows, "dataset"))]
 
 
 def worst_sets(rows: Rows) -> list[Worst]:
     """Every set's mean change over seeds, the worst first."""
     found = [
-        Worst(_called(dataset, corruption), mean_of(own, _gain).mean)
+        Worst(_called(dataset, corruption), seed_mean(own, _gain).mean)
         for dataset, corruption in _sets(rows)
-        if (own := those(rows, dataset=dataset, corruption=corruption))
+        if (own := where(rows, dataset=dataset, corruption=corruption))
     ]
     return sorted(found, key=lambda one: one.change)
 
 
-def change_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
+def unlabelled_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
     """Methods, on shifted and on clean sets, × rolls: mean change to zero-shot in points."""
     learned = [row for row in rows if row.method != ZERO_SHOT] or list(rows)
     rolls, kinds = _rolls(learned), _kinds(learned, shifted)
     named = {
-        (method if len(kinds) == 1 else f"{method}, {kind}"): those(own, method=method)
+        (method if len(kinds) == 1 else f"{method}, {kind}"): where(own, method=method)
         for kind, own in kinds.items()
-        for method in names_in(own, "method")
+        for method in distinct(own, "method")
     }
     values = tuple(
-        tuple(100 * mean_of(those(own, size=size, present=present), _gain).mean for size, present in rolls)
+        tuple(100 * seed_mean(where(own, size=size, present=present), _gain).mean for size, present in rolls)
         for own in named.values()
     )
     counts = " and ".join(f"{len(_sets(own))} {kind}" for kind, own in kinds.items())
@@ -98,8 +97,8 @@ def _sheet(title: str, rows: Rows, cell: Cell) -> ResultTable:
     """Methods × rolls."""
     rolls = _rolls(rows)
     lines = [
-        (method, *(cell(those(rows, method=method, size=size, present=present)) for size, present in rolls))
-        for method in names_in(rows, "method")
+        (method, *(cell(where(rows, method=method, size=size, present=present)) for size, present in rolls))
+        for method in distinct(rows, "method")
     ]
     return ResultTable(title, lines, ("method", *(_roll_name(*roll) for roll in rolls)))
 
@@ -108,20 +107,20 @@ def _dataset_sheet(name: str, rows: Rows) -> ResultTable:
     """Accuracy of zero-shot, and below it what each method changes; for each damage in turn."""
     lines: list[Sequence[object]] = []
     rolls = _rolls(rows)
-    for corruption in names_in(rows, "corruption"):
-        own = those(rows, corruption=corruption)
+    for corruption in distinct(rows, "corruption"):
+        own = where(rows, corruption=corruption)
         damage = "as it is" if corruption == CLEAN else corruption
-        per_roll = [those(own, size=size, present=present) for size, present in rolls]
-        lines.append((damage, f"{ZERO_SHOT} %", *(mean_of(some, _zero_shot).shown() for some in per_roll)))
-        for method in names_in(own, "method"):
+        per_roll = [where(own, size=size, present=present) for size, present in rolls]
+        lines.append((damage, f"{ZERO_SHOT} %", *(seed_mean(some, _zero_shot).shown() for some in per_roll)))
+        for method in distinct(own, "method"):
             if method != ZERO_SHOT:
-                lines.append((damage, method, *(_change(those(some, method=method)) for some in per_roll)))
+                lines.append((damage, method, *(_change(where(some, method=method)) for some in per_roll)))
     columns = ("damage", "method", *(_roll_name(*roll) for roll in rolls))
     return ResultTable(f"{name}: accuracy of zero-shot in %, and changes to it in points", lines, columns)
 
 
 def _change(rows: Rows) -> str:
-    return mean_of(rows, _gain).shown(sign=True)
+    return seed_mean(rows, _gain).shown(sign=True)
 
 
 def _worst_cell(rows: Rows) -> str:
@@ -153,9 +152,9 @@ def _cost(rows: Rows) -> str:
 # ---- rows
 
 
-def _kinds(rows: Rows, shifted: Collection[str]) -> dict[str, list[RollRow]]:
+def _kinds(rows: Rows, shifted: Collection[str]) -> dict[str, list[UnlabelledRow]]:
     """The rows of shifted and of clean sets; a kind that has none is left out."""
-    kinds: dict[str, list[RollRow]] = {"shifted": [], "clean": []}
+    kinds: dict[str, list[UnlabelledRow]] = {"shifted": [], "clean": []}
     for row in rows:
         kinds["shifted" if row.corruption != CLEAN or row.dataset in shifted else "clean"].append(row)
     return {kind: own for kind, own in kinds.items() if own}
@@ -178,9 +177,9 @@ def _called(dataset: str, corruption: str) -> str:
     return dataset if corruption == CLEAN else f"{dataset} {corruption}"
 
 
-def _gain(row: RollRow) -> float:
+def _gain(row: UnlabelledRow) -> float:
     return row.change
 
 
-def _zero_shot(row: RollRow) -> float:
+def _zero_shot(row: UnlabelledRow) -> float:
     return row.zero_shot

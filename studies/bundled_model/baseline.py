@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from studies.bundled_model import towers
-from studies.bundled_model.vocabulary import imagenet
-from studies.bundled_model.words import text_reader
+from studies.bundled_model.words import imagenet, text_reader
 
 __all__ = ["SIZE", "baseline"]
 

@@ -6,11 +6,17 @@ thing is taught to mean what the photograph of it means.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["augment", "normalise", "outline", "posterise"]
+from atlas_engine.errors import SupportError
+from studies.bundled_model.words import imagenet
+
+__all__ = ["UNKNOWN", "AlignmentData", "augment", "imagenet_labels", "mix_labels", "normalise", "outline", "posterise"]
 
 MIN_CROP = 0.5  # share of the side
 STYLE_SHARE = 0.4  # of images that are restyled
@@ -76,3 +82,48 @@ def _jitter(images: Tensor, generator: torch.Generator) -> Tensor:
     middle = images.mean(dim=(1, 2, 3), keepdim=True)
     changed: Tensor = (images - middle) * contrast + middle * bright
     return changed.clamp(0, 1)
+
+
+# TODO merged docstring: """What is taught: images, which of a thousand concepts each shows, and pictures with names of their own."""
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class AlignmentData:
+    """Images as uint8 squares (N 3 S S), and the index of each one's concept, or −1 where nobody has said.
+
+    Besides, `named` pictures (M 3 S S): `names` (M) counts into a list of names, and `weights` (M) say how
+    often each picture is shown.
+    """
+
+    pixels: Tensor
+    labels: Tensor
+    named: Tensor
+    names: Tensor
+    weights: Tensor
+
+    def __post_init__(self) -> None:
+        for images, labels in ((self.pixels, self.labels), (self.named, self.names)):
+            if len(images) != len(labels) or not len(images):
+                raise SupportError(f"got {len(images)} images and {len(labels)} labels. Give one for each.")
+
+
+def imagenet_labels(classes: Sequence[str]) -> list[int]:
+    """The ImageNet index of each class name, found among the concepts' names; unknown names are refused."""
+    known = {name.casefold(): index for index, c in reversed(list(enumerate(imagenet()))) for name in c.names}
+    strange = [name for name in classes if name.casefold() not in known]
+    if strange:
+        raise SupportError(
+            f"{len(strange)} of {len(classes)} labelled classes are not ImageNet's, such as '{strange[0]}'. "
+            f"Give their folder as unlabelled."
+        )
+    return [known[name.casefold()] for name in classes]
+
+
+def mix_labels(guess: Tensor, labels: Tensor, share: float) -> Tensor:
+    """The guess (B 1000) with `share` of each known label mixed in."""
+    target = guess.clone()
+    known = (labels != UNKNOWN).nonzero().flatten()
+    target[known] *= 1 - share
+    target[known, labels[known]] += share
+    return target

@@ -24,7 +24,7 @@ from studies.bundled_model.student import HALF
 from studies.bundled_model.train import TEACHER_SIZE
 from studies.bundled_model.words import concept_words, text_projection, text_reader
 
-__all__ = ["Candidate", "DataSheet", "TowerScore", "compare"]
+__all__ = ["Candidate", "ComparisonSet", "TowerScore", "compare"]
 
 CANDIDATES = tuple((tower, size) for size in (128, 160, 224) for tower in (towers.LITE0, towers.TINYVIT))
 SHOTS = (1, 4)
@@ -38,7 +38,7 @@ Candidate = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class DataSheet:
+class ComparisonSet:
     """One data set: uint8 squares (N 3 S S), labels (N) and class names."""
 
     name: str
@@ -60,7 +60,7 @@ class TowerScore:
     images_per_second: float
 
 
-def compare(sheets: Sequence[DataSheet], teach: Tensor, wheel: Path) -> Iterator[TowerScore]:
+def compare(sheets: Sequence[ComparisonSet], teach: Tensor, wheel: Path) -> Iterator[TowerScore]:
     """Scores of every candidate on every sheet; the regression learns from the images `teach` (N 3 S S)."""
     runtime.keep_memory()
     text, projection = text_reader(), text_projection()

@@ -35,7 +35,7 @@ from atlas_engine import runtime
 from atlas_engine.config import Settings, setting
 from atlas_engine.files import replacing
 from studies.bundled_model import batches
-from studies.bundled_model.lesson import AlignBatch, with_labels
+from studies.bundled_model.batches import AlignmentData, mix_labels
 from studies.bundled_model.student import HALF, Student, Words, features_of
 from studies.bundled_model.towers import lite0
 
@@ -75,7 +75,7 @@ class AlignStep:
     seconds: float
 
 
-def align(lesson: AlignBatch, words: Words, work: Path, settings: AlignSettings) -> Iterator[AlignStep]:
+def align(lesson: AlignmentData, words: Words, work: Path, settings: AlignSettings) -> Iterator[AlignStep]:
     """Train, or go on from the state in `work`; the result is `work/trained.pt`."""
     runtime.keep_memory()
     teacher = lite0().requires_grad_(False)
@@ -103,7 +103,7 @@ def align(lesson: AlignBatch, words: Words, work: Path, settings: AlignSettings)
 def _losses(
     student: Student,
     teacher: Any,  # noqa: ANN401 - timm has no types
-    lesson: AlignBatch,
+    lesson: AlignmentData,
     words: Words,
     *,
     index: int,
@@ -115,7 +115,7 @@ def _losses(
     with torch.no_grad():
         large = F.interpolate(crops, (TEACHER_SIZE, TEACHER_SIZE), mode="bicubic").clamp(0, 1)
         guess = teacher(batches.normalise(large, HALF, HALF)).softmax(dim=1)
-    target = with_labels(guess, lesson.labels[chosen], settings.label_share)
+    target = mix_labels(guess, lesson.labels[chosen], settings.label_share)
     named = torch.multinomial(lesson.weights, settings.named_batch, generator=generator)
     plain, drawn = batches.augment(lesson.named[named], generator)
     keep_plain = torch.rand(settings.named_batch, 1, 1, 1, generator=generator) < PLAIN_SHARE

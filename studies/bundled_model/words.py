@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from atlas_engine import runtime
 from atlas_engine.clip import bundled
 from studies.bundled_model.student import Words
-from studies.bundled_model.vocabulary import imagenet
 
-__all__ = [
-    "concept_embeddings",
-    "concept_words",
-    "text_projection",
-    "text_reader",
-    "without_shared_direction",
-    "words_for",
-]
+__all__ = ["Concept", "concept_embeddings", "concept_words", "embed_words", "imagenet", "text_projection", "text_reader", "without_shared_direction"]
 
 CHUNK = 256
 TextEncoder = Callable[[Sequence[str]], Tensor]
 
 
-def words_for(names: Sequence[str]) -> Words:
+def embed_words(names: Sequence[str]) -> Words:
     """The concepts, and the names given, as unit vectors."""
     projection = text_projection()
     return Words(concept_words(), F.normalize(_read(text_reader(), names) @ projection.T, dim=-1))
@@ -85,3 +79,37 @@ def _readings() -> Tensor:
 def _read(text: TextEncoder, sentences: Sequence[str]) -> Tensor:
     parts = [sentences[start : start + CHUNK] for start in range(0, len(sentences), CHUNK)]
     return torch.cat([F.normalize(text(part), dim=-1) for part in parts])
+
+
+# TODO merged docstring: """The words that images are taught: ImageNet's thousand classes. Knows nothing of images. Each class has open_clip's curated name, and WordNet's synonyms and definition as timm ships them. """
+@dataclass(frozen=True)
+class Concept:
+    """One ImageNet class: its name, its other names, and what WordNet says it is."""
+
+    name: str
+    synonyms: tuple[str, ...]
+    definition: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name and its synonyms, each once."""
+        return tuple(dict.fromkeys((self.name, *self.synonyms)))
+
+
+def imagenet() -> tuple[Concept, ...]:
+    """The thousand classes, in the order of every ImageNet classifier."""
+    runtime.ready()
+    from open_clip import IMAGENET_CLASSNAMES
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    lemmas = [info.index_to_description(index) for index in range(1000)]
+    full = [info.index_to_description(index, detailed=True) for index in range(1000)]
+    return tuple(
+        Concept(
+            name=str(name),
+            synonyms=tuple(part.strip() for part in lemma.split(",")),
+            definition=detail.removeprefix(lemma).lstrip(" :"),
+        )
+        for name, lemma, detail in zip(IMAGENET_CLASSNAMES, lemmas, full, strict=True)
+    )

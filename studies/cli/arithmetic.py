@@ -21,8 +21,7 @@ from studies.cli.eval_options import KEPT, bank_words, followed, ledger_beside, 
 
 if TYPE_CHECKING:
     from atlas_engine.engine import Atlas
-    from studies.negation import Target
-    from studies.unseen import PoolSettings
+    from studies.problems.unseen import PoolSettings, VectorTask
 
 __all__ = ["ADD", "NEGATE"]
 
@@ -39,7 +38,7 @@ def _shared_arguments(parser: argparse.ArgumentParser, what: str) -> None:
 
 def negate_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, a control, a model and its bank, settings, and what to write."""
-    from studies.negation import NegationSettings
+    from studies.arithmetic.negation import NegationSettings
 
     _shared_arguments(parser, "a set to forget, whose own vector is in the bank")
     parser.add_argument(
@@ -52,8 +51,7 @@ def negate(args: argparse.Namespace) -> int:
     """Measure every way to forget on every target and seed; print means, targets and controls."""
     from atlas_engine.data.folders import read_folder
     from atlas_engine.engine import open as open_atlas
-    from studies.arithmetic_report import negation_grid, negation_sheets
-    from studies.negation import NegationSettings, run_negation
+    from studies.arithmetic.negation import NegationSettings, negation_grid, negation_tables, run_negation
 
     settings = settings_from(args, NegationSettings)
     control = read_folder(args.control)
@@ -74,12 +72,12 @@ def negate(args: argparse.Namespace) -> int:
             f"{config.share:.0%} of the weights."
         )
     data = [row.as_dict() for row in rows]
-    return tell(args, data, negation_sheets(rows), about, grid=negation_grid(rows))
+    return tell(args, data, negation_tables(rows), about, grid=negation_grid(rows))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Tasks, a model and its bank, settings, and what to write."""
-    from studies.addition import AdditionSettings
+    from studies.arithmetic.addition import AdditionSettings
 
     _shared_arguments(parser, "a task, whose own vector is in the bank; at least two")
     add_settings(parser, AdditionSettings)
@@ -88,8 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add(args: argparse.Namespace) -> int:
     """Make one model for all folders in every way, seed by seed; print means and each task."""
     from atlas_engine.engine import open as open_atlas
-    from studies.addition import AdditionSettings, run_addition
-    from studies.arithmetic_report import addition_grid, addition_sheets
+    from studies.arithmetic.addition import AdditionSettings, addition_grid, addition_tables, run_addition
 
     settings = settings_from(args, AdditionSettings)
     if len(args.folders) < 2:
@@ -110,14 +107,13 @@ def add(args: argparse.Namespace) -> int:
             f"last {config.share:.0%} of the weights."
         )
     data = [row.as_dict() for row in rows]
-    return tell(args, data, addition_sheets(rows), about, grid=addition_grid(rows))
+    return tell(args, data, addition_tables(rows), about, grid=addition_grid(rows))
 
 
-def _targets(engine: Atlas, args: argparse.Namespace) -> dict[str, Target]:
+def _targets(engine: Atlas, args: argparse.Namespace) -> dict[str, VectorTask]:
     """The folders with their own vectors, and what those have not learned from."""
     from atlas_engine.adapt.arithmetic.scene import vector_of
-    from studies.negation import Target
-    from studies.unseen import dealt_again
+    from studies.problems.unseen import VectorTask, find_unseen
 
     targets = {}
     for name, folder in named_folders(args, track_pattern=args.track_pattern).items():
@@ -127,10 +123,10 @@ def _targets(engine: Atlas, args: argparse.Namespace) -> dict[str, Target]:
                 f"the bank has no vector for {folder.name}. It has: {', '.join(engine.bank.tasks)}."
             )
         info = engine.bank.infos[engine.bank.tasks.index(vector)]
-        pool = dealt_again(folder, info, engine.backbone.preprocessing)
+        pool = find_unseen(folder, info, engine.backbone.preprocessing)
         if pool is None:
             say(f"{name}: which images vector '{vector}' has learned from is not known, so it may know them.")
-        targets[name] = Target(folder, vector, pool)
+        targets[name] = VectorTask(folder, vector, pool)
     return targets
 
 

@@ -26,10 +26,10 @@ from studies.cli.eval_options import KEPT, bank_words, followed, ledger_beside, 
 if TYPE_CHECKING:
     from atlas_engine.data.folders import ClassFolder
     from atlas_engine.engine import Atlas
-    from studies.ledger import Ledger
-    from studies.problems import Problem, StudySettings
-    from studies.report import ResultTable
-    from studies.trials import Arm, Trial
+    from studies.banks.trials import BankVariant, Trial
+    from studies.grid import Ledger
+    from studies.problems.few_shot import Problem, StudySettings
+    from studies.tables import ResultTable
 
 __all__ = ["BITS", "DONORS", "SELECTION"]
 
@@ -42,23 +42,30 @@ def donor_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_donors(args: argparse.Namespace) -> int:
     """Measure each vector alone on every target, and all together; print gains, cosines and norms."""
-    from studies.donors import anatomy, donor_arms
-    from studies.report import ResultTable, cosine_grid, gain_grid, norm_grid, target_sheet
+    from studies.banks.task_vectors import (
+        bank_geometry,
+        cosine_grid,
+        gain_grid,
+        norm_grid,
+        single_vector_variants,
+        target_table,
+    )
+    from studies.tables import ResultTable
 
     with _opened(args) as study:
-        trials = study.trials(donor_arms(study.engine.bank))
-        parts = anatomy(study.engine.bank)
+        trials = study.trials(single_vector_variants(study.engine.bank))
+        parts = bank_geometry(study.engine.bank)
         grids = [gain_grid(trials), cosine_grid(parts), norm_grid(parts)]
         if args.figure:
             for grid, ending in zip(grids, ("", "-cosines", "-norms"), strict=True):
                 write_figure(args.figure.with_name(f"{args.figure.stem}{ending}.svg"), grid)
-        sheets = [target_sheet(trials), *map(ResultTable.of, grids)]
+        sheets = [target_table(trials), *map(ResultTable.of, grids)]
         return study.tell(args, sheets, trials, {"anatomy": parts.as_dict()})
 
 
 def bit_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, a bank, settings, and the formats."""
-    from studies.bits import STORAGES
+    from studies.banks.bits import STORAGES
 
     _arguments(parser)
     parser.add_argument(
@@ -72,20 +79,19 @@ def bit_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_bits(args: argparse.Namespace) -> int:
     """Measure the bank in each format on every target, and time the formats; print a row for each."""
-    from studies.bits import bit_arms, costs, in_storages
-    from studies.report import bit_sheet, cost_sheet
+    from studies.banks.bits import bits_table, cost_table, measure_costs, storage_variants, store_in_formats
 
     with _opened(args) as study:
-        stored = in_storages(study.engine.bank, args.storages)
-        trials = study.trials(bit_arms(stored))
-        found = costs(study.engine, stored, study.problem(), ledger=study.ledger)
-        sheets = [cost_sheet(found), bit_sheet(trials)]
+        stored = store_in_formats(study.engine.bank, args.storages)
+        trials = study.trials(storage_variants(stored))
+        found = measure_costs(study.engine, stored, study.problem(), ledger=study.ledger)
+        sheets = [cost_table(found), bits_table(trials)]
         return study.tell(args, sheets, trials, {"costs": [one.as_dict() for one in found]})
 
 
 def selection_arguments(parser: argparse.ArgumentParser) -> None:
     """Targets, a bank, settings, and the budgets."""
-    from studies.selection import BUDGETS
+    from studies.banks.selection import BUDGETS
 
     _arguments(parser)
     parser.add_argument(
@@ -99,20 +105,19 @@ def selection_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_selection(args: argparse.Namespace) -> int:
     """Measure every strategy at every budget on every target; print the means over targets, then each."""
-    from studies.report import selection_sheets
-    from studies.selection import selection_arms
+    from studies.banks.selection import selection_tables, selection_variants
 
     with _opened(args) as study:
-        arms = selection_arms(study.engine, study.engine.bank, budgets=args.budgets)
+        arms = selection_variants(study.engine, study.engine.bank, budgets=args.budgets)
         trials = study.trials(arms)
-        return study.tell(args, selection_sheets(trials), trials, {})
+        return study.tell(args, selection_tables(trials), trials, {})
 
 
 # ---- what the three share
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    from studies.problems import StudySettings
+    from studies.problems.few_shot import StudySettings
 
     add_folders(parser)
     add_bank(parser)
@@ -128,7 +133,7 @@ def _opened(args: argparse.Namespace) -> Iterator[_Study]:
     """The engine with its bank, and the trials done before."""
     from atlas_engine.data.folders import read_folder
     from atlas_engine.engine import open as open_atlas
-    from studies.problems import StudySettings
+    from studies.problems.few_shot import StudySettings
 
     settings = settings_from(args, StudySettings)
     folders = [read_folder(path, track_pattern=args.track_pattern) for path in args.folders]
@@ -146,9 +151,9 @@ class _Study:
     settings: StudySettings
     ledger: Ledger
 
-    def trials(self, arms: Sequence[Arm]) -> list[Trial]:
+    def trials(self, arms: Sequence[BankVariant]) -> list[Trial]:
         """Every arm on every target and seed."""
-        from studies.trials import run_trials
+        from studies.banks.trials import run_trials
 
         return followed(
             lambda on_start: run_trials(
@@ -164,7 +169,7 @@ class _Study:
 
     def problem(self) -> Problem:
         """The first target's first problem."""
-        from studies.problems import draw_problem
+        from studies.problems.few_shot import draw_problem
 
         shape = self.engine.backbone.preprocessing
         return draw_problem(self.folders[0], shape, settings=self.settings, seed=0)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from atlas_engine.data.folders import ClassFolder
     from atlas_engine.engine import Atlas
     from atlas_engine.views.heatmap import Grid
-    from studies.ledger import Ledger
-    from studies.report import ResultTable
+    from studies.grid import Ledger
+    from studies.tables import ResultTable
 
 __all__ = [
     "KEPT",
@@ -65,7 +65,7 @@ def add_comparison(parser: argparse.ArgumentParser) -> None:
 def named_folders(args: argparse.Namespace, *, track_pattern: str | None = None) -> dict[str, ClassFolder]:
     """The folders by names that tell them apart."""
     from atlas_engine.data.folders import read_folder
-    from studies.few_shot import dataset_names
+    from studies.problems.draw import dataset_names
 
     names = dataset_names(args.folders)
     read = [read_folder(path, track_pattern=track_pattern) for path in args.folders]
@@ -74,7 +74,7 @@ def named_folders(args: argparse.Namespace, *, track_pattern: str | None = None)
 
 def ledger_beside(output: Path | None) -> Ledger:
     """What was measured already, from OUT.rows beside OUT; in memory alone where nothing is written."""
-    from studies.ledger import Ledger
+    from studies.grid import Ledger
 
     return Ledger(output.with_name(output.name + ROWS_ENDING) if output else None)
 
@@ -113,10 +113,10 @@ def donors_of(
 
 def _warn_of_donors(bank: TaskVectorBank, folders: Mapping[str, ClassFolder]) -> None:
     """A vector that was made from a folder has seen its test pictures: say so, for the numbers cannot."""
-    from studies.training_bench import own_vectors
+    from studies.tower_training import vectors_made_from
 
     for name, folder in folders.items():
-        for task in own_vectors(bank, folder):
+        for task in vectors_made_from(bank, folder):
             say(f"vector '{task}' was made from {name}, which flatters. --without {task} leaves it out.")
 
 

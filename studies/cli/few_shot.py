@@ -20,7 +20,7 @@ from studies.cli.eval_options import (
 )
 
 if TYPE_CHECKING:
-    from studies.few_shot import GridSettings
+    from studies.few_shot import FewShotStudySettings
     from studies.methods import Solver
 
 __all__ = ["FEW_SHOT"]
@@ -28,23 +28,28 @@ __all__ = ["FEW_SHOT"]
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Folders, a model and its bank, settings, and what to write."""
-    from studies.few_shot import GridSettings
+    from studies.few_shot import FewShotStudySettings
 
     add_comparison(parser)
     add_track_pattern(parser)
-    add_settings(parser, GridSettings)
+    add_settings(parser, FewShotStudySettings)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure every method on every folder, number of shots and seed; print means, differences and each."""
     from atlas_engine.engine import open as open_atlas
-    from studies.few_shot import GridSettings, require_pictures, run_grid
-    from studies.few_shot_report import grid_sheets, method_grid
+    from studies.few_shot import (
+        FewShotStudySettings,
+        few_shot_grid,
+        few_shot_tables,
+        require_enough_images,
+        run_few_shot,
+    )
     from studies.methods import STUDY_METHODS, Solver
 
-    settings = settings_from(args, GridSettings)
+    settings = settings_from(args, FewShotStudySettings)
     folders = named_folders(args, track_pattern=args.track_pattern)
-    require_pictures(folders, settings)
+    require_enough_images(folders, settings)
     ledger = ledger_beside(args.json)
     with open_atlas(args.model, bank=args.bank) as engine:
         bank = donors_of(
@@ -52,15 +57,15 @@ def run(args: argparse.Namespace) -> int:
         )
         solver = Solver(engine, bank=bank, config=settings.budget())
         rows = followed(
-            lambda on_start: run_grid(solver, folders, settings=settings, ledger=ledger, on_start=on_start),
+            lambda on_start: run_few_shot(solver, folders, settings=settings, ledger=ledger, on_start=on_start),
             len(folders) * settings.seeds * len(settings.shots) * len(settings.methods),
         )
         about = _about(solver, settings)
         data = [row.as_dict() for row in rows]
-        return tell(args, data, grid_sheets(rows), about, grid=method_grid(rows))
+        return tell(args, data, few_shot_tables(rows), about, grid=few_shot_grid(rows))
 
 
-def _about(solver: Solver, settings: GridSettings) -> str:
+def _about(solver: Solver, settings: FewShotStudySettings) -> str:
     """What the numbers depend on, to stand below the tables."""
     budget = solver.budget
     classes = "all" if settings.max_classes is None else f"at most {settings.max_classes}"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atlas_engine.data.folders import ImageFile
-    from studies.bundled_model.compare import DataSheet, TowerScore
-    from studies.bundled_model.lesson import AlignBatch
+    from studies.bundled_model.batches import AlignmentData
+    from studies.bundled_model.compare import ComparisonSet, TowerScore
 
 __all__ = ["ALIGN", "COMPARE"]
 
@@ -56,15 +56,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, or go on with a training that was stopped; then write the weights and their manifest."""
     from atlas_engine.clip import bundled
-    from studies.bundled_model.export import export
-    from studies.bundled_model.finish import FinishSettings, finish
+    from studies.bundled_model.finish import FinishSettings, export, finish
     from studies.bundled_model.train import AlignSettings, align
-    from studies.bundled_model.words import words_for
+    from studies.bundled_model.words import embed_words
 
     settings, last = settings_from(args, AlignSettings), settings_from(args, FinishSettings)
     _make_folder(args.work)
     lesson, names = _lesson(args, settings.seed)
-    words = words_for(names)
+    words = embed_words(names)
     with Progress(settings.steps, "aligning") as progress:
         for step in align(lesson, words, args.work, settings):
             told = f"words {step.words:.3f}, names {step.names:.3f}, keep {step.keep:.3f}"
@@ -129,13 +128,13 @@ def _mean(scores: list[TowerScore]) -> tuple[object, ...]:
     return scores[0].tower, scores[0].size, *means, statistics.median(s.images_per_second for s in scores)
 
 
-def _sheet(path: Path, most: int, per_class: int) -> DataSheet:
+def _sheet(path: Path, most: int, per_class: int) -> ComparisonSet:
     import torch
 
     from atlas_engine.data.folders import ImageFile, read_folder
     from atlas_engine.runtime import generator
-    from studies.bundled_model.compare import DataSheet
-    from studies.zero_shot import draw_classes
+    from studies.bundled_model.compare import ComparisonSet
+    from studies.problems.draw import draw_classes
 
     folder = draw_classes(read_folder(path), most)
     kept: list[tuple[ImageFile, int]] = []
@@ -144,7 +143,7 @@ def _sheet(path: Path, most: int, per_class: int) -> DataSheet:
         order = torch.randperm(len(items), generator=generator(label)).tolist()[:per_class]
         kept += [(ImageFile(items[index].name, items[index].source), label) for index in order]
     labels = torch.tensor([label for _, label in kept])
-    return DataSheet(folder.name, _squares([photo for photo, _ in kept]), labels, folder.pretty)
+    return ComparisonSet(folder.name, _squares([photo for photo, _ in kept]), labels, folder.pretty)
 
 
 def _photos(path: Path, most: int) -> Tensor:
@@ -174,18 +173,18 @@ def _squares(photos: Sequence[ImageFile]) -> Tensor:
     return squares
 
 
-def _lesson(args: argparse.Namespace, seed: int) -> tuple[AlignBatch, tuple[str, ...]]:
+def _lesson(args: argparse.Namespace, seed: int) -> tuple[AlignmentData, tuple[str, ...]]:
     """Everything in memory, and the names that named pictures count into."""
     import torch
 
     from atlas_engine import runtime
     from atlas_engine.data.folders import ImageFile, read_folder, read_images_in
-    from studies.bundled_model.lesson import UNKNOWN, AlignBatch, labels_of
+    from studies.bundled_model.batches import UNKNOWN, AlignmentData, imagenet_labels
 
     chosen: list[tuple[ImageFile, int]] = []
     for path in args.labelled:
         folder = read_folder(path)
-        concepts = labels_of(folder.pretty)
+        concepts = imagenet_labels(folder.pretty)
         chosen += [(ImageFile(item.name, item.source), concepts[item.label]) for item in folder.items]
     for path in args.unlabelled:
         photos = read_images_in(path).items
@@ -194,7 +193,7 @@ def _lesson(args: argparse.Namespace, seed: int) -> tuple[AlignBatch, tuple[str,
     named = [(folder, 1 / len(folder.items) ** 0.5) for folder in map(read_folder, args.named)]
     names = tuple(dict.fromkeys(name for folder, _ in named for name in folder.pretty))
     place = {name: index for index, name in enumerate(names)}
-    lesson = AlignBatch(
+    lesson = AlignmentData(
         pixels=_squares([photo for photo, _ in chosen]),
         labels=torch.tensor([label for _, label in chosen]),
         named=_squares([ImageFile(item.name, item.source) for folder, _ in named for item in folder.items]),

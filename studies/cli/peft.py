@@ -21,8 +21,8 @@ from studies.cli.eval_options import (
 if TYPE_CHECKING:
     from atlas_engine.bank import TaskVectorBank
     from atlas_engine.engine import Atlas
-    from studies.training_bench import StageSettings, TrainingBench
-    from studies.training_sets import SetSettings
+    from studies.problems.training_sets import TrainingSetSettings
+    from studies.tower_training import TowerTrainer, TowerTrainingSettings
 
 __all__ = ["DISENTANGLE", "PEFT"]
 
@@ -47,16 +47,15 @@ def peft_arguments(parser: argparse.ArgumentParser) -> None:
 def run_peft_command(args: argparse.Namespace) -> int:
     """Measure every way to learn on every share of every training set; print the means, and each."""
     from atlas_engine.engine import open as open_atlas
-    from studies.peft import PeftSettings, run_peft
-    from studies.peft_report import peft_grid, peft_sheets
-    from studies.training_bench import TrainingBench
+    from studies.peft import PeftSettings, peft_grid, peft_tables, run_peft
+    from studies.tower_training import TowerTrainer
 
     settings = settings_from(args, PeftSettings)
     folders = named_folders(args)
     ledger = ledger_beside(args.json)
     with open_atlas(args.model, bank=args.bank) as engine:
         bank = _bank(engine, args.without)
-        banks = {"standard": bank, **_low_rank(TrainingBench(engine, settings), bank, args)}
+        banks = {"standard": bank, **_low_rank(TowerTrainer(engine, settings), bank, args)}
         rows = followed(
             lambda on_start: run_peft(
                 engine, banks, folders, settings=settings, ledger=ledger, on_start=on_start
@@ -64,7 +63,7 @@ def run_peft_command(args: argparse.Namespace) -> int:
             len(folders) * settings.seeds * settings.cells(len(banks)),
         )
         data, about = [row.as_dict() for row in rows], _about(engine, bank, settings, settings)
-        return tell(args, data, peft_sheets(rows), about, grid=peft_grid(rows))
+        return tell(args, data, peft_tables(rows), about, grid=peft_grid(rows))
 
 
 def disentangle_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,23 +77,29 @@ def disentangle_arguments(parser: argparse.ArgumentParser) -> None:
 def run_disentangle(args: argparse.Namespace) -> int:
     """Measure every two folders that have vectors, and every number of coefficients; print both."""
     from atlas_engine.engine import open as open_atlas
-    from studies.dimension import run_dimensions
-    from studies.disentangle import SCALINGS, DisentangleSettings, run_pairs, with_vectors
-    from studies.disentangle_report import dimension_sheets, error_grid, pair_sheets
-    from studies.training_bench import StudyTasks, TrainingBench
+    from studies.dimension import dimension_tables, run_dimensions
+    from studies.disentangle import (
+        SCALINGS,
+        DisentangleSettings,
+        error_grid,
+        own_vector_of,
+        pair_tables,
+        run_pairs,
+    )
+    from studies.tower_training import StudyTasks, TowerTrainer
 
     settings = settings_from(args, DisentangleSettings)
     folders = named_folders(args)
     ledger = ledger_beside(args.json)
     with open_atlas(args.model, bank=args.bank) as engine:
         bank = _bank(engine, args.without)
-        named = len(with_vectors(bank, folders))
+        named = len(own_vector_of(bank, folders))
         if named < 2:
             raise MisuseError(
                 f"{named} of the folders has a vector in the bank, but a pair needs 2. Name folders after "
                 "vectors (`atlas bank show`)."
             )
-        sittings, parts = StudyTasks(TrainingBench(engine, settings), folders, settings), settings.partitions
+        sittings, parts = StudyTasks(TowerTrainer(engine, settings), folders, settings), settings.partitions
         pairs = followed(
             lambda on_start: run_pairs(sittings, bank, ledger=ledger, on_start=on_start),
             settings.seeds * len(SCALINGS) * named * (named - 1) // 2,
@@ -106,7 +111,7 @@ def run_disentangle(args: argparse.Namespace) -> int:
             settings.seeds * len(folders) * (2 * (1 + len(parts)) + 1),
         )
         rows = [*(row.as_dict() for row in pairs), *(row.as_dict() for row in dimensions)]
-        sheets = [*pair_sheets(pairs), *dimension_sheets(dimensions)]
+        sheets = [*pair_tables(pairs), *dimension_tables(dimensions)]
         return tell(args, rows, sheets, _about(engine, bank, settings, settings), grid=error_grid(pairs))
 
 
@@ -117,7 +122,7 @@ def _bank(engine: Atlas, without: tuple[str, ...]) -> TaskVectorBank:
 
 
 def _low_rank(
-    stage: TrainingBench, bank: TaskVectorBank, args: argparse.Namespace
+    stage: TowerTrainer, bank: TaskVectorBank, args: argparse.Namespace
 ) -> dict[str, TaskVectorBank]:
     """Vectors of low rank: trained so, or the bank's own cut down to their best directions."""
     from atlas_engine.bank.bank_file import load_bank
@@ -129,7 +134,7 @@ def _low_rank(
     return {"LoRA vectors": lora.without(gone) if gone else lora}
 
 
-def _about(engine: Atlas, bank: TaskVectorBank, drawn: SetSettings, learned: StageSettings) -> str:
+def _about(engine: Atlas, bank: TaskVectorBank, drawn: TrainingSetSettings, learned: TowerTrainingSettings) -> str:
     """What the numbers depend on, to stand below the tables."""
     return (
         f"{bank_words(engine, bank)}, without what was made from a folder; {drawn.seeds} seed(s), at most "

@@ -49,12 +49,17 @@ def run(args: argparse.Namespace) -> int:
     """Let every method learn on every source; print what it gains there, and what it loses elsewhere."""
     from atlas_engine.engine import open as open_atlas
     from studies.methods import STUDY_METHODS, Solver
-    from studies.transfer import TransferSettings, require_fitting, run_transfer
-    from studies.transfer_report import transfer_grid, transfer_sheets
+    from studies.transfer import (
+        TransferSettings,
+        require_matching_classes,
+        run_transfer,
+        transfer_grid,
+        transfer_tables,
+    )
 
     settings = settings_from(args, TransferSettings)
     sources, others = _domains(args)
-    require_fitting(sources, others)
+    require_matching_classes(sources, others)
     ledger = ledger_beside(args.json)
     with open_atlas(args.model, bank=args.bank) as engine:
         every = {**sources, **others}
@@ -67,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             _count(sources, others, settings),
         )
         data, about = [row.as_dict() for row in rows], _about(solver, settings)
-        return tell(args, data, transfer_sheets(rows), about, grid=transfer_grid(rows))
+        return tell(args, data, transfer_tables(rows), about, grid=transfer_grid(rows))
 
 
 def _domains(args: argparse.Namespace) -> tuple[dict[str, ClassFolder], dict[str, ClassFolder]]:
@@ -81,9 +86,9 @@ def _domains(args: argparse.Namespace) -> tuple[dict[str, ClassFolder], dict[str
 def _count(
     sources: Mapping[str, ClassFolder], others: Mapping[str, ClassFolder], settings: TransferSettings
 ) -> int:
-    from studies.transfer import fitting
+    from studies.transfer import matching_folders
 
-    domains = sum(1 + len(fitting(source, others)) + len(settings.damages) for source in sources.values())
+    domains = sum(1 + len(matching_folders(source, others)) + len(settings.damages) for source in sources.values())
     return domains * settings.seeds * len(settings.methods)
 
 

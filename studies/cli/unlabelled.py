@@ -23,15 +23,15 @@ from studies.cli.eval_options import (
 
 if TYPE_CHECKING:
     from studies.corruptions import Corruption
-    from studies.unlabelled import RollSettings
-    from studies.unlabelled_methods import UnlabelledSolver
+    from studies.methods import UnlabelledSolver
+    from studies.unlabelled import UnlabelledStudySettings
 
 __all__ = ["TEST_TIME"]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Folders, a model and its bank, damage, settings, and what to write."""
-    from studies.unlabelled import CLEAN, RollSettings
+    from studies.unlabelled import CLEAN, UnlabelledStudySettings
 
     add_comparison(parser)
     parser.add_argument(
@@ -48,17 +48,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,NAME",
         help="folders that are of a shifted domain as they are: the tables count them among the shifted",
     )
-    add_settings(parser, RollSettings)
+    add_settings(parser, UnlabelledStudySettings)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure every method on rolls of every folder, damage, size and seed; print changes to zero-shot."""
     from atlas_engine.engine import open as open_atlas
-    from studies.unlabelled import RollSettings, run_rolls
-    from studies.unlabelled_methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
-    from studies.unlabelled_report import change_grid, roll_sheets
+    from studies.methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
+    from studies.unlabelled import UnlabelledStudySettings, run_unlabelled
+    from studies.unlabelled_report import unlabelled_grid, unlabelled_tables
 
-    settings = settings_from(args, RollSettings)
+    settings = settings_from(args, UnlabelledStudySettings)
     corruptions = list(dict.fromkeys(args.corrupt or [None]))
     folders = named_folders(args)
     _check_shifted(args.shifted, folders)
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         )
         learner = UnlabelledSolver(engine, bank, settings.budget())
         rows = followed(
-            lambda on_start: run_rolls(
+            lambda on_start: run_unlabelled(
                 learner,
                 folders,
                 corruptions=corruptions,
@@ -82,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
         return tell(
             args,
             [row.as_dict() for row in rows],
-            roll_sheets(rows, shifted=args.shifted),
+            unlabelled_tables(rows, shifted=args.shifted),
             _about(learner, settings, args.shifted),
-            grid=change_grid(rows, shifted=args.shifted),
+            grid=unlabelled_grid(rows, shifted=args.shifted),
         )
 
 
@@ -105,7 +105,7 @@ def _check_shifted(names: Collection[str], folders: Collection[str]) -> None:
             raise MisuseError(f"--shifted: {unknown_name('folder', name, folders)}")
 
 
-def _about(learner: UnlabelledSolver, settings: RollSettings, shifted: Collection[str]) -> str:
+def _about(learner: UnlabelledSolver, settings: UnlabelledStudySettings, shifted: Collection[str]) -> str:
     """What the numbers depend on, to stand below the tables."""
     classes = "all" if settings.max_classes is None else f"at most {settings.max_classes}"
     whole = "every image" if settings.max_size is None else f"at most {settings.max_size} images"

@@ -22,8 +22,9 @@ from atlas_engine.config import Settings, setting
 from atlas_engine.data.decode import png_bytes, read_image
 from atlas_engine.data.image import Image, ImageLimits
 from atlas_engine.errors import ImageError, SupportError
-from studies.datasets.example import SetExample, capped
+from studies.datasets.make import capped
 from studies.datasets.packages import fetch
+from studies.datasets.readers import SetExample
 from studies.datasets.table import ImageSet
 
 __all__ = ["TRACK_PATTERN", "ImageSetSettings", "SetProgress", "make_set", "origin"]

@@ -12,10 +12,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from atlas_engine.views.tables import table
-from studies.load_test.page import of_the_page
-from studies.load_test.promises import Promise, flat, of_a_crowd, of_memory, of_one_visitor
-from studies.load_test.server import Server, running
-from studies.load_test.visitors import wishes
+from studies.load_test.promises import (
+    Promise,
+    measure_crowd,
+    measure_memory,
+    measure_one_visitor,
+    measure_page,
+    memory_growth,
+)
+from studies.load_test.server import Server, serve
+from studies.load_test.visitors import visitor_requests
 
 WHAT = "the app with its bundled model, asked through gradio_client and, where it is there, Chromium"
 
@@ -23,7 +29,7 @@ WHAT = "the app with its bundled model, asked through gradio_client and, where i
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print a table, and write the JSON; 1 when a promise was not kept."""
     wanted = _parser().parse_args(arguments)
-    with TemporaryDirectory(prefix="atlas-crowd-") as name, running(Path(name)) as server:
+    with TemporaryDirectory(prefix="atlas-crowd-") as name, serve(Path(name)) as server:
         _say(f"serving at {server.address}; load {_load()}")
         promises, memory = _measured(server, Path(name), visitors=wanted.visitors, runs=wanted.runs)
     rows = [(one.measure, _number(one.value), _number(one.most), one.unit, _mark(one)) for one in promises]
@@ -36,16 +42,16 @@ def main(arguments: list[str] | None = None) -> int:
 def _measured(
     server: Server, folder: Path, *, visitors: int, runs: int
 ) -> tuple[list[Promise], list[tuple[int, float]]]:
-    promises = of_the_page(server)
+    promises = measure_page(server)
     _say("one visitor")
-    promises += of_one_visitor(server, folder)
+    promises += measure_one_visitor(server, folder)
     _say(f"{visitors} visitors at once")
-    promises += of_a_crowd(server, wishes(visitors, folder))
+    promises += measure_crowd(server, visitor_requests(visitors, folder))
     memory = []
-    for number, held in of_memory(server, folder, runs=runs):
+    for number, held in measure_memory(server, folder, runs=runs):
         _say(f"run {number} of {runs}: {held:.0f} MB held")
         memory.append((number, held))
-    return [*promises, *([flat(memory)] if memory else [])], memory
+    return [*promises, *([memory_growth(memory)] if memory else [])], memory
 
 
 def _as_dict(promises: list[Promise], memory: list[tuple[int, float]]) -> dict[str, Any]:

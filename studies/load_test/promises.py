@@ -6,6 +6,7 @@ of how the server was started.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,9 +16,16 @@ from typing import Any
 
 from app.limits import LIMITS
 from studies.load_test.server import Server
-from studies.load_test.visitors import Visit, VisitorRequest, stopped, together, visit, wishes
+from studies.load_test.visitors import (
+    Visit,
+    VisitorRequest,
+    seconds_to_stop,
+    visit,
+    visit_at_once,
+    visitor_requests,
+)
 
-__all__ = ["Promise", "flat", "of_a_crowd", "of_memory", "of_one_visitor"]
+__all__ = ["Promise", "measure_crowd", "measure_memory", "measure_one_visitor", "measure_page", "memory_growth"]
 
 WARM = 0.25  # of all runs, at least, before memory is held against what it was
 FLAT_MEGABYTES = 40.0  # what an allocator may keep back; 200 leaks of a picture's size are more
@@ -44,11 +52,11 @@ class Promise:
         return {**asdict(self), "kept": self.kept}
 
 
-def of_a_crowd(server: Server, wanted: Sequence[VisitorRequest]) -> list[Promise]:
+def measure_crowd(server: Server, wanted: Sequence[VisitorRequest]) -> list[Promise]:
     """A visitor for each wish, all at once, and each held against the same wish made alone."""
     alone = {wish: visit(server.address, wish) for wish in dict.fromkeys(wanted)}
     began = time.monotonic()
-    visits = together(server.address, wanted)
+    visits = visit_at_once(server.address, wanted)
     took = time.monotonic() - began
     forgotten = [one for one in visits if not one.served and not one.words]
     refused = [one.seconds for one in visits if one.words]
@@ -62,20 +70,20 @@ def of_a_crowd(server: Server, wanted: Sequence[VisitorRequest]) -> list[Promise
     ]
 
 
-def of_one_visitor(server: Server, folder: Path) -> list[Promise]:
+def measure_one_visitor(server: Server, folder: Path) -> list[Promise]:
     """The lane is free: how soon something moves, and how soon Stop stops."""
-    (wish,) = wishes(1, folder)
+    (wish,) = visitor_requests(1, folder)
     first = [visit(server.address, wish).first_seconds for _ in range(3)]
     long = VisitorRequest(wish.archive, wish.samples, steps=LIMITS.steps, method="atlas+text-probe")
     return [
         Promise("first progress after Adapt, median of 3", median(first), PROGRESS_SECONDS, "s"),
-        Promise("from Stop to the best so far", stopped(server.address, long), STOP_SECONDS, "s"),
+        Promise("from Stop to the best so far", seconds_to_stop(server.address, long), STOP_SECONDS, "s"),
     ]
 
 
-def of_memory(server: Server, folder: Path, *, runs: int) -> Iterator[tuple[int, float]]:
+def measure_memory(server: Server, folder: Path, *, runs: int) -> Iterator[tuple[int, float]]:
     """Run after run, each by a new visitor: after every tenth, how many there were and the memory held."""
-    (wish, *_) = wishes(1, folder)
+    (wish, *_) = visitor_requests(1, folder)
     short = VisitorRequest(wish.archive, wish.samples[:1], steps=1, method="atlas+text-probe")
     for number in range(1, runs + 1):
         visit(server.address, short)
@@ -83,7 +91,7 @@ def of_memory(server: Server, folder: Path, *, runs: int) -> Iterator[tuple[int,
             yield number, server.resident_megabytes or float("nan")
 
 
-def flat(memory: Sequence[tuple[int, float]]) -> Promise:
+def memory_growth(memory: Sequence[tuple[int, float]]) -> Promise:
     """How much more is held at the end than when the server was warm.
 
     Each visitor holds their pictures for a while, so it is warm when as many came as sessions are kept, and
@@ -98,3 +106,30 @@ def flat(memory: Sequence[tuple[int, float]]) -> Promise:
 
 def _differs(one: Visit, alone: Visit) -> bool:
     return one.served and one.answer != alone.answer
+
+
+# TODO merged docstring: """How soon the page stands in a real browser. Without Chromium or playwright there is nothing to tell. Knows nothing of what the page is for. """
+PAGE_SECONDS = 3.0
+ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
+PARTS = (".at-verdict", "#class-2", "#adapt")  # the page comes in pieces
+
+
+def measure_page(server: Server) -> list[Promise]:
+    """Seconds from the first request to the worked example in sight, by the first visitor that there is."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return []
+    if found is None:
+        return []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        page = browser.new_page()
+        began = time.monotonic()
+        page.goto(server.address)
+        for part in PARTS:
+            page.wait_for_selector(part)
+        took = time.monotonic() - began
+        browser.close()
+    return [Promise("page ready after the server is", took, PAGE_SECONDS, "s")]

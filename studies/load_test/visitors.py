@@ -21,7 +21,7 @@ from app.examples import LESSONS
 from app.handlers.lesson import FewShotRequest
 from app.limits import LIMITS
 
-__all__ = ["Visit", "VisitorRequest", "stopped", "together", "visit", "wishes"]
+__all__ = ["Visit", "VisitorRequest", "seconds_to_stop", "visit", "visit_at_once", "visitor_requests"]
 
 PATIENCE = 300.0  # seconds: who has heard nothing by then was forgotten
 GLANCE = 0.02  # seconds between two looks at a job
@@ -55,7 +55,7 @@ class Visit:
         return self.answer is not None
 
 
-def wishes(count: int, folder: Path) -> list[VisitorRequest]:
+def visitor_requests(count: int, folder: Path) -> list[VisitorRequest]:
     """Different wishes, in turn: a part of each lesson that ships, with two seeds; zips go to `folder`."""
     archives = [(_packed(one.lesson, folder / f"{one.folder}.zip"), one.lesson) for one in LESSONS]
     return [
@@ -87,13 +87,13 @@ def visit(address: str, wish: VisitorRequest) -> Visit:
     return Visit(time.monotonic() - started, first, answer=_without_time(result))
 
 
-def together(address: str, wanted: Sequence[VisitorRequest]) -> list[Visit]:
+def visit_at_once(address: str, wanted: Sequence[VisitorRequest]) -> list[Visit]:
     """All wishes at the same time, each by a visitor of its own, in their order."""
     with ThreadPoolExecutor(len(wanted)) as visitors:
         return list(visitors.map(lambda wish: visit(address, wish), wanted))
 
 
-def stopped(address: str, wish: VisitorRequest) -> float:
+def seconds_to_stop(address: str, wish: VisitorRequest) -> float:
     """Seconds from Stop, in the middle of learning, to the result with the best so far."""
     client = Client(address, verbose=False)
     job = _asked(client, wish)

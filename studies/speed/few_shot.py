@@ -12,7 +12,7 @@ from atlas_engine.engine import Atlas
 from atlas_engine.engine import open as open_atlas
 from atlas_engine.runtime import frozen_copy
 from studies.speed.measure import compare
-from studies.speed.predict import CLASSES, pictures
+from studies.speed.predict import CLASSES, noise_images
 from studies.speed.report import Bar, Report
 
 __all__ = ["few_shot"]
@@ -27,7 +27,7 @@ def few_shot(*, repeat: int = 3) -> Report:
     with open_atlas(cache=False) as engine:
         engine.bank  # noqa: B018 - read once, when a session opens
         labels = tuple(label for label in range(len(CLASSES)) for _ in range(SHOTS))
-        support = Support(tuple(pictures(len(labels))), labels, CLASSES)
+        support = Support(tuple(noise_images(len(labels))), labels, CLASSES)
         engine.head(CLASSES)
         candidates: dict[str, Callable[[], Tensor]] = {
             "plain": lambda: _passes(engine),

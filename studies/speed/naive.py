@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from atlas_engine.bank.bank import TaskVectorBank
-from studies.speed.apart import Calls
-from studies.speed.question import BLOCK, Answer, Question, drawn_tower
+from studies.speed.composition import BLOCK, ComposeAnswer, CompositionCase, draw_tower
+from studies.speed.separate import Calls
 
 __all__ = ["NOT_WIDENED", "ONE_FORWARD", "WHOLE_STEP", "naive_calls", "naive_compose", "naive_gradient"]
 
@@ -55,17 +55,17 @@ def naive_gradient(theta: Mapping[str, Tensor], grads: Mapping[str, Tensor], lam
 
 def naive_calls(layers: int, storage: str) -> Calls:
     """What the baseline's own process can be asked for; it draws the same question as everyone."""
-    question = Question.drawn(drawn_tower(layers=layers), storage=storage)
+    question = CompositionCase.drawn(draw_tower(layers=layers), storage=storage)
     theta0, lam, grads = question.theta0, question.lam, question.grads
     vectors = _as_mappings(question.bank)
     del question  # of the bank only the mappings stay
 
-    def once(given: dict[str, Tensor], *, widened: bool = True) -> Answer:
+    def once(given: dict[str, Tensor], *, widened: bool = True) -> ComposeAnswer:
         free = lam.clone().requires_grad_()
         theta = naive_compose(theta0, vectors, free, widened=widened)
         return theta[BLOCK].detach(), naive_gradient(theta, given, free)
 
-    def step() -> Answer:
+    def step() -> ComposeAnswer:
         blocks, found = zip(*(once(given) for given in grads), strict=True)
         return blocks[-1], torch.stack(found).sum(0)
 

@@ -96,14 +96,14 @@ def allocator(*, repeat: int = 3) -> Report:
     )
 
 
-def pictures(count: int = IMAGES, side: int = SIDE) -> list[Image]:
+def noise_images(count: int = IMAGES, side: int = SIDE) -> list[Image]:
     """Pictures of noise, each its own: what they show does not matter to the clock."""
     noise = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
     return [Image(f"noise {index}", pixels) for index, pixels in enumerate(noise)]
 
 
 def _throughput(engine: Atlas, repeat: int) -> TimingComparison:
-    some, shape = pictures(), engine.backbone.preprocessing
+    some, shape = noise_images(), engine.backbone.preprocessing
     images = to_batch(some, size=shape.size, mean=shape.mean, std=shape.std)
     trunk: Callable[[Tensor], Tensor] = engine.backbone.visual.trunk  # type: ignore[assignment]
     expected = engine.predict(some, CLASSES).labels
@@ -144,7 +144,7 @@ def _cold(repeat: int) -> TimingComparison:
 
 
 def _warm(repeat: int) -> TimingComparison:
-    one = pictures(1)
+    one = noise_images(1)
     with tempfile.TemporaryDirectory() as folder, open_atlas(cache=Cache(folder)) as cached:
         plain = Atlas(cached.backbone)
         expected = plain.predict(one, CLASSES).labels
@@ -165,7 +165,7 @@ def _write_png(path: Path) -> None:
     import struct
     import zlib
 
-    rows = b"".join(b"\0" + row.tobytes() for row in pictures(1)[0].pixels)
+    rows = b"".join(b"\0" + row.tobytes() for row in noise_images(1)[0].pixels)
     header = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
     body = b"".join(

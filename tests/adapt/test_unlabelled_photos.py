@@ -8,7 +8,7 @@ import pytest
 
 from atlas_engine.adapt.methods import CAREFUL, WANTED
 from atlas_engine.data.folders import read_folder
-from studies.rolls import draw_rolls
+from studies.problems.rolls import draw_rolls
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from studies.dimension import RANDOM, VECTORS, DimensionRow
-from studies.disentangle import PairRow
-from studies.disentangle_report import ahead, dimension_sheets, error_grid, pair_sheets
-from studies.peft import PeftRow
-from studies.peft_report import peft_grid, peft_sheets
-from studies.transfer import TransferRow
-from studies.transfer_report import transfer_grid, transfer_sheets
+from studies.dimension import RANDOM, VECTORS, DimensionRow, ahead, dimension_tables
+from studies.disentangle import PairRow, error_grid, pair_tables
+from studies.peft import PeftRow, peft_grid, peft_tables
+from studies.transfer import TransferRow, transfer_grid, transfer_tables
 
 
 def peft(dataset, way, K, percent, seed, accuracy):
@@ -33,7 +30,7 @@ PEFT = [
 
 
 def test_shares_are_columns_and_ways_are_rows_with_their_parameters():
-    first, rises, pets, plants = peft_sheets(PEFT)
+    first, rises, pets, plants = peft_tables(PEFT)
     assert first.title == "Accuracy in %, mean over 2 data sets (zero-shot 40.0 ± 0.0)"
     assert first.columns == ("what learns", "parameters", "10 %", "100 %")
     assert first.rows[1] == ("standard × 20", "2,000", "45.0 ± 7.1", "55.0 ± 7.1")
@@ -53,14 +50,14 @@ def test_the_grid_of_shares_is_above_zero_shot():
 
 def test_one_number_of_parts_has_no_rise_and_one_data_set_no_sheet_of_its_own():
     few = [row for row in PEFT if row.partitions in (0, 1) and row.dataset == "pets"]
-    assert [sheet.title[:21] for sheet in peft_sheets(few)] == ["Accuracy in %, pets ("]
+    assert [sheet.title[:21] for sheet in peft_tables(few)] == ["Accuracy in %, pets ("]
 
 
 def test_a_folder_with_a_colon_in_its_name_is_another_style_and_no_damage():
     rows = [
         transfer(method, domain, 0.5) for method in ("zero-shot", "lpp") for domain in ("photo", "art:old")
     ]
-    line = dict(zip(transfer_sheets(rows)[0].columns, transfer_sheets(rows)[0].rows[0], strict=True))
+    line = dict(zip(transfer_tables(rows)[0].columns, transfer_tables(rows)[0].rows[0], strict=True))
     assert (line["other style"], line["damaged"]) == ("+0.0", "–")
 
 
@@ -82,7 +79,7 @@ TRANSFER = [
 
 
 def test_what_is_lost_away_is_the_gain_at_home_less_the_gain_away():
-    loss, photo = transfer_sheets(TRANSFER)
+    loss, photo = transfer_tables(TRANSFER)
     assert loss.rows == [
         ("lpp", "+10.0", "-10.0", "+0.0", "-5.0", "15.0", "1 of 2"),
         ("atlas", "+5.0", "+0.0", "+3.0", "+1.5", "3.5", "0 of 2"),
@@ -93,13 +90,13 @@ def test_what_is_lost_away_is_the_gain_at_home_less_the_gain_away():
 
 def test_without_zero_shot_there_are_accuracies_alone():
     rows = [row for row in TRANSFER if row.method == "lpp"]
-    (photo,) = transfer_sheets(rows)
+    (photo,) = transfer_tables(rows)
     assert photo.rows == [("lpp", "90.0", "40.0", "60.0")]
     assert transfer_grid(rows).values == ((90.0, 40.0, 60.0),)
 
 
 def test_zero_shot_alone_has_nothing_to_lose():
-    (photo,) = transfer_sheets([row for row in TRANSFER if row.method == "zero-shot"])
+    (photo,) = transfer_tables([row for row in TRANSFER if row.method == "zero-shot"])
     assert photo.rows == [("zero-shot", "80.0", "50.0", "60.0")]
 
 
@@ -111,7 +108,7 @@ def test_the_grid_of_domains_has_home_first_and_gains():
 
 def test_the_spread_is_over_seeds():
     more = [transfer(r.method, r.domain, r.accuracy + (r.method == "lpp") * 0.02, seed=1) for r in TRANSFER]
-    loss, _ = transfer_sheets([*TRANSFER, *more])
+    loss, _ = transfer_tables([*TRANSFER, *more])
     assert loss.rows[0][1] == "+11.0 ± 1.4"
     assert loss.rows[0][5] == "15.0 ± 0.0", "two points more everywhere lose no more"
 
@@ -125,7 +122,7 @@ PAIRS = [
 
 
 def test_pairs_are_averaged_by_scaling_and_told_one_by_one():
-    mean, each = pair_sheets(PAIRS)
+    mean, each = pair_tables(PAIRS)
     assert mean.rows == [
         ("isotropic", "+0.000", "30.0", "60.0", "50.0"),
         ("anisotropic", "+0.025", "15.0", "70.0", "70.0"),
@@ -133,7 +130,7 @@ def test_pairs_are_averaged_by_scaling_and_told_one_by_one():
     assert mean.title.startswith("Two vectors at once, mean over 2 pair(s)")
     assert each.rows[1] == ("a + c", "-0.100", "+0.000", "40.0", "20.0")
     assert error_grid(PAIRS).values[0] == pytest.approx((20.0, 10.0))
-    assert pair_sheets([]) == []
+    assert pair_tables([]) == []
 
 
 DIMENSIONS = [
@@ -147,7 +144,7 @@ DIMENSIONS = [
 
 
 def test_coefficients_are_told_with_their_share_of_what_fine_tuning_gains():
-    (sheet,) = dimension_sheets(DIMENSIONS)
+    (sheet,) = dimension_tables(DIMENSIONS)
     assert sheet.rows == [
         ("× 1", "34–36", VECTORS, "60.0", "50.0", "55.0", "50"),
         ("× 1", "34–36", RANDOM, "50.0", "40.0", "45.0", "17"),

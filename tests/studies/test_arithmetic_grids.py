@@ -7,15 +7,22 @@ import pytest
 from atlas_engine.bank.bank_file import save_bank
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import ConfigError
-from studies.addition import AdditionRow, AdditionSettings, run_addition
-from studies.arithmetic_report import (
+from studies.arithmetic.addition import (
+    AdditionRow,
+    AdditionSettings,
     addition_grid,
-    addition_sheets,
-    negation_grid,
-    negation_sheets,
+    addition_tables,
+    run_addition,
 )
-from studies.ledger import Ledger
-from studies.negation import NegationRow, NegationSettings, Target, run_negation
+from studies.arithmetic.negation import (
+    NegationRow,
+    NegationSettings,
+    negation_grid,
+    negation_tables,
+    run_negation,
+)
+from studies.grid import Ledger
+from studies.problems.unseen import VectorTask
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 from tests.tiny import tiny_bank
@@ -35,7 +42,7 @@ def engine(tmp_path_factory):
 def targets(tmp_path_factory):
     root = tmp_path_factory.mktemp("sets")
     colours = {"task0": {"red": 10, "blue": 10}, "task1": {"dark_green": 10, "grey": 10}}
-    return {name: Target(write_pictures(root / name, counts), name) for name, counts in colours.items()}
+    return {name: VectorTask(write_pictures(root / name, counts), name) for name, counts in colours.items()}
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +104,7 @@ def test_a_table_of_forgetting_has_the_means_of_its_rows():
         forgot(name, "atlas", seed, target, 0.76)
         for name, seed, target in (("a", 0, 0.1), ("b", 0, 0.3), ("a", 1, 0.3), ("b", 1, 0.5))
     ]
-    mean, targets, controls = negation_sheets(rows)
+    mean, targets, controls = negation_tables(rows)
     assert mean.rows[0][:3] == ("zero-shot", "50.0 ± 0.0", "80.0 ± 0.0")
     assert mean.rows[1][:4] == ("atlas", "30.0 ± 14.1", "76.0 ± 0.0", "95.0 ± 0.0")
     assert targets.rows[1] == ("atlas", "20.0 ± 14.1", "40.0 ± 14.1")
@@ -107,7 +114,7 @@ def test_a_table_of_forgetting_has_the_means_of_its_rows():
 
 def test_a_table_of_adding_has_the_means_of_its_rows():
     rows = [added(name, "atlas", 0, accuracy) for name, accuracy in (("a", 0.4), ("b", 0.8))]
-    mean, accuracies, normalised = addition_sheets(rows)
+    mean, accuracies, normalised = addition_tables(rows)
     assert mean.rows[0] == ("atlas", "60.0", "75.0", "3")
     assert accuracies.rows == [("atlas", "40.0", "80.0"), ("own vector", "80.0", "80.0")]
     assert normalised.rows == [("atlas", "50.0", "100.0")]

@@ -6,10 +6,10 @@ import pytest
 
 from atlas_engine.bank.edit import fidelity
 from atlas_engine.errors import BankError, EvalError
-from studies.bits import Cost, bit_arms, costs, in_storages, loss_of
-from studies.ledger import Ledger
-from studies.problems import draw_problem
-from studies.trials import run_trials
+from studies.banks.bits import StorageCost, accuracy_loss, measure_costs, storage_variants, store_in_formats
+from studies.banks.trials import run_trials
+from studies.grid import Ledger
+from studies.problems.few_shot import draw_problem
 from tests.studies.drawn_tasks import QUICK
 
 STORAGES = ("float16", "int4")
@@ -17,7 +17,7 @@ STORAGES = ("float16", "int4")
 
 @pytest.fixture(scope="module")
 def stored(bank):
-    return in_storages(bank, STORAGES)
+    return store_in_formats(bank, STORAGES)
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,12 @@ def test_float32_comes_first_and_every_format_once(stored, bank):
     assert list(stored) == ["float32", "float16", "int4"]
     assert stored["float32"] is bank
     assert [copy.storage for copy in stored.values()] == list(stored)
-    assert [arm.name for arm in bit_arms(stored)] == list(stored)
-    assert len({arm.identity for arm in bit_arms(stored)}) == 3
+    assert [arm.name for arm in storage_variants(stored)] == list(stored)
+    assert len({arm.identity for arm in storage_variants(stored)}) == 3
 
 
 def test_costs_are_the_banks_own_bytes_and_nearness(tiny, stored, problem):
-    rows = {cost.storage: cost for cost in costs(tiny, stored, problem, ledger=Ledger(), repeat=2)}
+    rows = {cost.storage: cost for cost in measure_costs(tiny, stored, problem, ledger=Ledger(), repeat=2)}
     assert list(rows) == list(stored)
     for name, cost in rows.items():
         near = fidelity(stored["float32"], stored[name]).values()
@@ -51,24 +51,24 @@ def test_costs_are_the_banks_own_bytes_and_nearness(tiny, stored, problem):
 
 
 def test_costs_are_measured_once(tiny, stored, problem, tmp_path):
-    first = costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=1)
-    again = costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=0)  # 0 times would fail
+    first = measure_costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=1)
+    again = measure_costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=0)  # 0 times would fail
     assert again == first
-    assert all(isinstance(cost, Cost) for cost in first)
+    assert all(isinstance(cost, StorageCost) for cost in first)
 
 
 def test_a_loss_is_that_against_float32_on_the_same_problems(tiny, stored, folder):
-    work = run_trials(tiny, bit_arms(stored), [folder], settings=QUICK, ledger=Ledger())
+    work = run_trials(tiny, storage_variants(stored), [folder], settings=QUICK, ledger=Ledger())
     trials = [trial for trial, _ in work]
-    assert loss_of(trials, "float32").mean == 0
+    assert accuracy_loss(trials, "float32").mean == 0
     float32, float16 = ([t.accuracy for t in trials if t.arm == arm] for arm in ("float32", "float16"))
     expected = sum(b - a for a, b in zip(float32, float16, strict=True)) / 2
-    assert loss_of(trials, "float16").mean == pytest.approx(expected)
+    assert accuracy_loss(trials, "float16").mean == pytest.approx(expected)
     assert abs(expected) < 0.1, "eleven bits are enough to learn with"
 
 
 def test_a_bank_that_is_not_the_original_is_refused(bank):
     with pytest.raises(EvalError, match=r"stored as int8, .* Give the float32 bank"):
-        in_storages(bank.stored_as("int8"))
+        store_in_formats(bank.stored_as("int8"))
     with pytest.raises(BankError, match="storage 'int7' is not known"):
-        in_storages(bank, ["int7"])
+        store_in_formats(bank, ["int7"])

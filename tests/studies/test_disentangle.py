@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from studies.dimension import RANDOM, VECTORS, DimensionRow, random_directions, run_dimensions
-from studies.disentangle import SCALINGS, DisentangleSettings, PairRow, run_pairs, with_vectors
-from studies.ledger import Ledger
-from studies.training_bench import StudyTasks, TrainingBench
+from studies.disentangle import SCALINGS, DisentangleSettings, PairRow, own_vector_of, run_pairs
+from studies.grid import Ledger
+from studies.tower_training import StudyTasks, TowerTrainer
 from tests.drawn import write_pictures
 
 QUICK = DisentangleSettings(
@@ -48,7 +48,7 @@ def dimensions(tiny, bank, folders, ledger):
 
 def sittings(tiny, folders, **changes):
     settings = dataclasses.replace(QUICK, **changes)
-    return StudyTasks(TrainingBench(tiny, settings), folders, settings)
+    return StudyTasks(TowerTrainer(tiny, settings), folders, settings)
 
 
 def of(pairs, pair, scaling):
@@ -57,7 +57,7 @@ def of(pairs, pair, scaling):
 
 
 def test_pairs_are_of_folders_with_vectors_in_every_scaling(bank, folders, pairs):
-    assert with_vectors(bank, folders) == {"colours": "colours", "noise": "noise", "zero": "zero"}
+    assert own_vector_of(bank, folders) == {"colours": "colours", "noise": "noise", "zero": "zero"}
     names = ["colours + noise", "colours + zero", "noise + zero"]
     assert [(row.pair, row.scaling) for row in pairs] == [(pair, s) for pair in names for s in SCALINGS]
     assert all(0 <= row.error <= 1 and 0 <= row.accuracy <= 1 for row in pairs)
@@ -72,7 +72,7 @@ def test_a_vector_of_zeros_disturbs_the_other_not_at_all(pairs):
 
 
 def test_the_cosine_of_vectors_as_they_are_is_that_of_their_late_blocks(tiny, bank, pairs):
-    late = TrainingBench(tiny, QUICK).donors(bank)
+    late = TowerTrainer(tiny, QUICK).donors(bank)
     expected = late.vector("colours").cosine(late.vector("noise"))
     assert of(pairs, "colours + noise", "λ = 1").cosine == pytest.approx(expected, abs=1e-9)
     alike = of(pairs, "colours + noise", "isotropic").cosine
@@ -90,18 +90,18 @@ def test_without_steps_what_is_learned_is_zero_shot_and_disturbs_nothing(tiny, b
 def test_the_error_is_the_share_of_answers_that_the_other_vector_changes(tiny, bank, folders, pairs):
     """By hand, for λ = 1: with the vector of zeros as the second, only its own pictures may change."""
     from atlas_engine.compose.encoder import materialise
-    from studies.problems import units
-    from studies.training_sets import draw_training_set
+    from studies.problems.few_shot import unit_features
+    from studies.problems.training_sets import draw_training_set
 
     drawn = draw_training_set(folders["zero"], tiny.backbone.preprocessing, settings=QUICK, seed=0)
-    late = TrainingBench(tiny, QUICK).donors(bank).vector("colours").blocks
+    late = TowerTrainer(tiny, QUICK).donors(bank).vector("colours").blocks
     base = dict(tiny.backbone.visual.named_parameters())
     moved = materialise(
         tiny.backbone.visual, {name: (base[name] + tau).detach().clone() for name, tau in late.items()}
     )
     head = tiny.head(drawn.classes)
     before, after = (
-        (units(tiny, tower, drawn.test.squares) @ head.T).argmax(dim=1)
+        (unit_features(tiny, tower, drawn.test.squares) @ head.T).argmax(dim=1)
         for tower in (tiny.backbone.visual, moved)
     )
     expected = float((before != after).double().mean()) / 2
@@ -122,14 +122,14 @@ def test_every_number_of_coefficients_has_both_kinds_of_directions(tiny, dimensi
     for dataset, donors in (("colours", 2), ("strange", 3)):
         own = [row for row in dimensions if row.dataset == dataset]
         assert [(row.directions, row.layout) for row in own] == wanted
-        blocks = TrainingBench(tiny, QUICK).blocks
+        blocks = TowerTrainer(tiny, QUICK).blocks
         sizes = [donors, donors * len(blocks), donors * sum(min(2, block.numel) for block in blocks)]
         assert [row.coefficients for row in own[:6]] == sizes * 2, "without what was made from the folder"
         assert len({row.zero_shot for row in own}) == 1
 
 
 def test_a_second_run_computes_nothing(tiny, bank, folders, ledger, pairs, dimensions, monkeypatch):
-    monkeypatch.setattr(TrainingBench, "mixture", None)
+    monkeypatch.setattr(TowerTrainer, "mixture", None)
     known = Ledger(ledger.path)
     again = list(run_pairs(sittings(tiny, folders), bank, ledger=known))
     two = {name: folders[name] for name in ("colours", "strange")}

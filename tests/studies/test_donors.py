@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from studies.donors import anatomy
+from studies.banks.task_vectors import bank_geometry
 
 
 def test_cosines_and_lengths_are_those_of_the_vectors(bank):
-    parts = anatomy(bank)
+    parts = bank_geometry(bank)
     one, other = bank.vector("colours"), bank.vector("noise")
     assert parts.cosine[0][1] == pytest.approx(one.cosine(other), abs=1e-9)
     assert parts.cosine[1][0] == parts.cosine[0][1]
@@ -19,7 +19,7 @@ def test_cosines_and_lengths_are_those_of_the_vectors(bank):
 
 
 def test_layers_are_the_towers_from_the_stem_on(bank):
-    parts = anatomy(bank)
+    parts = bank_geometry(bank)
     assert parts.layers == ("stem", "1", "2", "3")
     first_layer = [block for block in bank.blocks if block.layer == 1]
     expected = sum(float(bank.vector("noise").blocks[b.name].double().square().sum()) for b in first_layer)
@@ -27,12 +27,12 @@ def test_layers_are_the_towers_from_the_stem_on(bank):
 
 
 def test_a_vector_of_zeros_is_like_none(bank):
-    parts = anatomy(bank)
+    parts = bank_geometry(bank)
     assert parts.cosine[2] == (0.0, 0.0, 0.0)
     assert parts.norms[2] == (0.0, 0.0, 0.0, 0.0)
 
 
 def test_anatomy_is_plain_json(bank):
-    facts = json.loads(json.dumps(anatomy(bank).as_dict()))
+    facts = json.loads(json.dumps(bank_geometry(bank).as_dict()))
     assert facts["tasks"] == ["colours", "noise", "zero"]
     assert len(facts["norms"]) == 3

@@ -6,15 +6,16 @@ import dataclasses
 
 import pytest
 import torch
+from studies.problems.draw import dataset_names
 
 from atlas_engine.errors import ConfigError, EvalError, SupportError
-from studies.few_shot import GridSettings, dataset_names, require_pictures, run_grid
-from studies.ledger import Ledger
+from studies.few_shot import FewShotStudySettings, require_enough_images, run_few_shot
+from studies.grid import Ledger
 from studies.methods import STUDY_METHODS, Solver
-from studies.problems import draw_problem, with_shots
+from studies.problems.few_shot import draw_problem, with_shots
 from tests.drawn import write_pictures
 
-GRID = GridSettings(
+GRID = FewShotStudySettings(
     shots=(1, 3), seeds=2, methods=("zero-shot", "lpp", "lora"), max_test=12, steps=2, batch=4
 )
 
@@ -38,7 +39,7 @@ def rows(tiny, folders, ledger):
 def run(tiny, folders, ledger, **changes):
     settings = dataclasses.replace(GRID, **changes)
     solver = Solver(tiny, config=settings.budget())
-    return list(run_grid(solver, folders, settings=settings, ledger=ledger))
+    return list(run_few_shot(solver, folders, settings=settings, ledger=ledger))
 
 
 def timeless(rows):
@@ -87,8 +88,8 @@ def test_fewer_shots_are_the_first_of_more(tiny, folder):
 
 def test_without_limits_every_class_and_picture_is_used(tiny, tmp_path):
     folder = write_pictures(tmp_path / "uneven", {"red": 9, "blue": 4})
-    settings = GridSettings(shots=(2,), methods=("zero-shot",), seeds=1)
-    ((row, _),) = run_grid(Solver(tiny), {"uneven": folder}, settings=settings, ledger=Ledger())
+    settings = FewShotStudySettings(shots=(2,), methods=("zero-shot",), seeds=1)
+    ((row, _),) = run_few_shot(Solver(tiny), {"uneven": folder}, settings=settings, ledger=Ledger())
     assert row.n_test == (9 - 2) + (4 - 2)
 
 
@@ -134,23 +135,23 @@ def test_another_budget_measures_again_what_trains(tiny, folders, ledger, rows):
 def test_the_solver_is_told_what_begins(tiny, folder):
     told = []
     settings = dataclasses.replace(GRID, shots=(1,), methods=("zero-shot", "tip"), seeds=1)
-    list(run_grid(Solver(tiny), {"c": folder}, settings=settings, ledger=Ledger(), on_start=told.append))
+    list(run_few_shot(Solver(tiny), {"c": folder}, settings=settings, ledger=Ledger(), on_start=told.append))
     assert told == ["c, reading", "c, 1 shot(s), zero-shot", "c, 1 shot(s), tip"]
 
 
 def test_settings_are_in_order_and_without_repetition():
-    settings = GridSettings(shots=(4, 1, 4), methods=("tip", "zero-shot", "tip"))
+    settings = FewShotStudySettings(shots=(4, 1, 4), methods=("tip", "zero-shot", "tip"))
     assert (settings.shots, settings.methods) == ((1, 4), ("tip", "zero-shot"))
-    assert GridSettings().methods == tuple(STUDY_METHODS)
-    assert GridSettings().budget() is None, "the product decides"
-    assert GridSettings(steps=7).budget().steps == 7
+    assert FewShotStudySettings().methods == tuple(STUDY_METHODS)
+    assert FewShotStudySettings().budget() is None, "the product decides"
+    assert FewShotStudySettings(steps=7).budget().steps == 7
     for wrong, sentence in (
         ({"shots": ()}, "shots is empty"),
         ({"shots": (0,)}, "at least 1"),
         ({"methods": ("lppp",)}, "Did you mean 'lpp'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
-            GridSettings(**wrong)
+            FewShotStudySettings(**wrong)
 
 
 def test_a_name_has_as_much_of_the_path_as_it_needs(tmp_path):
@@ -162,6 +163,6 @@ def test_a_name_has_as_much_of_the_path_as_it_needs(tmp_path):
 
 
 def test_a_class_that_is_too_small_is_named_before_anything_is_measured(folders):
-    require_pictures(folders, GRID)
+    require_enough_images(folders, GRID)
     with pytest.raises(SupportError, match=r"two: class 'dark_green' has 6 image\(s\), but 8 .* Add 3"):
-        require_pictures(folders, dataclasses.replace(GRID, shots=(1, 8)))
+        require_enough_images(folders, dataclasses.replace(GRID, shots=(1, 8)))

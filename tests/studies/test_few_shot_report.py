@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from studies.few_shot import GridRow
-from studies.few_shot_report import calibration_sheet, grid_sheets, method_grid
+from studies.few_shot import FewShotRow, calibration_table, few_shot_grid, few_shot_tables
 
 
 def row(dataset, method, shots, seed, accuracy, **more):
-    return GridRow(dataset, method, shots, seed, accuracy, 100, more.pop("seconds", 1.0), **_with(more))
+    return FewShotRow(dataset, method, shots, seed, accuracy, 100, more.pop("seconds", 1.0), **_with(more))
 
 
 def _with(more):
@@ -31,7 +30,7 @@ def of(sheets, start):
 
 
 def test_means_are_over_data_sets_within_each_seed_and_then_over_seeds():
-    sheets = grid_sheets([*ZERO, *TIP])
+    sheets = few_shot_tables([*ZERO, *TIP])
     assert of(sheets, "Accuracy in %, mean over 2") == {
         "zero-shot": ("40.0 ± 0.0",),
         "tip": ("60.0 ± 0.0",),
@@ -40,32 +39,32 @@ def test_means_are_over_data_sets_within_each_seed_and_then_over_seeds():
 
 
 def test_each_data_set_has_its_own_table():
-    sheets = grid_sheets([*ZERO, *TIP])
+    sheets = few_shot_tables([*ZERO, *TIP])
     assert of(sheets, "pets:")["tip"] == ("55.0 ± 7.1 (+15.0)",)
     assert of(sheets, "plants:")["tip"] == ("65.0 ± 7.1 (+25.0)",)
-    (alone, *_) = grid_sheets([one for one in [*ZERO, *TIP] if one.dataset == "pets"])
+    (alone, *_) = few_shot_tables([one for one in [*ZERO, *TIP] if one.dataset == "pets"])
     assert alone.title == "Accuracy in %, pets"
 
 
 def test_costs_tell_the_median_and_how_often_a_method_fell_back():
-    assert of(grid_sheets([*ZERO, *TIP]), "Seconds")["tip"] == ("1.5, fell back 1 of 4",)
+    assert of(few_shot_tables([*ZERO, *TIP]), "Seconds")["tip"] == ("1.5, fell back 1 of 4",)
 
 
 def test_without_zero_shot_there_is_no_difference():
-    sheets = grid_sheets(TIP)
+    sheets = few_shot_tables(TIP)
     assert not [sheet for sheet in sheets if "Difference" in sheet.title]
     assert of(sheets, "pets:")["tip"] == ("55.0 ± 7.1",)
-    grid = method_grid(TIP)
+    grid = few_shot_grid(TIP)
     assert grid.values[0] == pytest.approx((60.0,))
     assert grid.shown(60.0) == "60.0"
 
 
 def test_the_figure_shows_points_above_zero_shot():
-    grid = method_grid([*ZERO, *TIP, row("pets", "zero-shot", 1, 0, 0.4), row("pets", "tip", 1, 0, 0.3)])
+    grid = few_shot_grid([*ZERO, *TIP, row("pets", "zero-shot", 1, 0, 0.4), row("pets", "tip", 1, 0, 0.3)])
     assert (grid.rows, grid.columns) == (("tip",), ("k = 1", "k = 4"))
     assert grid.values[0] == pytest.approx((-10.0, 20.0))
     assert "above zero-shot" in grid.about
-    assert method_grid(ZERO).rows == ("zero-shot",)
+    assert few_shot_grid(ZERO).rows == ("zero-shot",)
 
 
 def test_calibration_compares_what_was_expected_with_what_came():
@@ -74,14 +73,14 @@ def test_calibration_compares_what_was_expected_with_what_came():
         return row("pets", "auto", shots, 0, accuracy, **numbers)
 
     rows = [auto(0.5, 0.7, 0.6, 0.8), auto(0.6, 0.6, 0.4, 0.8), auto(1.0, 1.0, 0.9, 1.0, shots=16), *ZERO]
-    assert calibration_sheet(rows).rows == [
+    assert calibration_table(rows).rows == [
         ("auto", 4, 2, 65.0, 55.0, 10.0, 50.0),
         ("auto", 16, 1, 100.0, 100.0, 0.0, 100.0),
     ]
-    assert calibration_sheet(ZERO) is None
-    assert grid_sheets(rows[3:])[-1].title.startswith("Seconds")
+    assert calibration_table(ZERO) is None
+    assert few_shot_tables(rows[3:])[-1].title.startswith("Seconds")
 
 
 def test_an_estimate_of_nothing_right_is_an_estimate():
     zero = row("pets", "auto", 1, 0, 0.0, estimate=0.0, estimate_low=0.0, estimate_high=0.2)
-    assert calibration_sheet([zero]).rows == [("auto", 1, 1, 0.0, 0.0, 0.0, 100.0)]
+    assert calibration_table([zero]).rows == [("auto", 1, 1, 0.0, 0.0, 0.0, 100.0)]

@@ -7,7 +7,7 @@ import torch
 
 from atlas_engine.adapt.few_shot import FewShotConfig
 from studies.methods import STUDY_METHODS, Solver
-from studies.problems import StudySettings, draw_problem
+from studies.problems.few_shot import StudySettings, draw_problem
 
 QUICK = FewShotConfig(steps=3, batch=4)
 

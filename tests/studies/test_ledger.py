@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atlas_engine.errors import EvalError
-from studies.ledger import Ledger, key_of
+from studies.grid import Ledger, key_of
 
 
 def test_what_was_put_is_there_for_the_next_one(tmp_path):

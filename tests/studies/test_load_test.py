@@ -7,8 +7,8 @@ import math
 import pytest
 
 from app.limits import LIMITS
-from studies.load_test.promises import Promise, flat, of_a_crowd
-from studies.load_test.visitors import VisitorRequest, together, visit
+from studies.load_test.promises import Promise, measure_crowd, memory_growth
+from studies.load_test.visitors import VisitorRequest, visit, visit_at_once
 
 
 @pytest.fixture
@@ -19,14 +19,14 @@ def wish(archive, squares):
 
 def test_three_visitors_at_once_get_what_each_gets_alone(server, wish):
     other = VisitorRequest(wish.archive, wish.samples, steps=1, seed=1, method="text-probe")
-    promises = of_a_crowd(server, [wish, other, wish])
+    promises = measure_crowd(server, [wish, other, wish])
     broken = [one for one in promises if one.unit != "s" and not one.kept]  # no test is held to the clock
     assert broken == []
 
 
 def test_who_cannot_be_served_is_told_so_while_others_are_served(server, wish, tmp_path):
     (tmp_path / "words.zip").write_text("only words")
-    good, bad = together(server.address, [wish, VisitorRequest(tmp_path / "words.zip")])
+    good, bad = visit_at_once(server.address, [wish, VisitorRequest(tmp_path / "words.zip")])
     assert good.served
     assert not bad.served
     assert bad.words.startswith("words.zip:")
@@ -43,9 +43,9 @@ def test_memory_is_held_against_what_it_was_when_warm():
     steady = [(10 * n, 500.0 + 80 * (n < 3)) for n in range(1, 21)]
     filling = [(number, 500.0 + min(number, LIMITS.sessions)) for number in range(10, 201, 10)]
     leaking = [(10 * n, 500.0 + 5 * n) for n in range(1, 21)]
-    assert flat(steady).kept
-    assert flat(filling).kept, "sessions that are kept are no leak"
-    assert not flat(leaking).kept
+    assert memory_growth(steady).kept
+    assert memory_growth(filling).kept, "sessions that are kept are no leak"
+    assert not memory_growth(leaking).kept
 
 
 def test_a_promise_that_was_not_measured_is_not_kept():

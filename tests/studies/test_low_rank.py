@@ -9,7 +9,7 @@ from atlas_engine.bank.blocks import Block, BlockTable, block_table
 from atlas_engine.errors import EvalError
 from atlas_engine.objectives.base import Batch
 from atlas_engine.objectives.supervised import CrossEntropy
-from studies.low_rank import LowRankPlan, TrainableLowRank, plan_low_rank, whole
+from studies.low_rank import LowRankPlan, TrainableLowRank, plan_full_rank, plan_low_rank
 from tests.tiny import tiny_clip, tiny_head, tiny_images
 
 A = Block("a", (10, 6), 1, "matrix")
@@ -45,15 +45,15 @@ def test_where_rank_one_of_all_is_too_much_the_last_that_fit_learn():
 
 
 def test_fine_tuning_is_every_matrix_whole():
-    assert whole(TABLE).parameters == 60 + 32
-    assert whole(TABLE).lr < plan_low_rank(TABLE, parameters=28).lr
+    assert plan_full_rank(TABLE).parameters == 60 + 32
+    assert plan_full_rank(TABLE).lr < plan_low_rank(TABLE, parameters=28).lr
     with pytest.raises(EvalError, match="no matrix"):
-        whole(BlockTable([Block("norm", (10,), 1, "norm")]))
+        plan_full_rank(BlockTable([Block("norm", (10,), 1, "norm")]))
 
 
 @pytest.mark.parametrize("rank", [1, 3, None])
 def test_it_starts_at_the_base_model_exactly(visual, rank):
-    blocks = whole(block_table(visual.named_parameters())).blocks
+    blocks = plan_full_rank(block_table(visual.named_parameters())).blocks
     one, images = subject(visual, LowRankPlan(blocks, rank)), tiny_images()
     features = torch.nn.functional.normalize(visual(images), dim=-1)
     expected = 20.0 * features @ tiny_head().T
@@ -62,7 +62,7 @@ def test_it_starts_at_the_base_model_exactly(visual, rank):
 
 
 def test_gradients_are_those_of_finite_differences(visual):
-    blocks = whole(block_table(visual.named_parameters())).blocks[-1:]
+    blocks = plan_full_rank(block_table(visual.named_parameters())).blocks[-1:]
     one, batch = (
         subject(visual, LowRankPlan(blocks, 2)),
         Batch(tiny_images(), labels=torch.tensor([0, 1, 2, 3, 0, 1])),

@@ -14,7 +14,7 @@ from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.heads.base import LabelledFeatures
 from atlas_engine.heads.registry import HEADS
 from studies.methods import STUDY_METHODS, Solver, find_study_method
-from studies.problems import accuracy, draw_problem, shown_shots
+from studies.problems.few_shot import accuracy, draw_problem, shot_pixels
 from tests.studies.drawn_tasks import QUICK
 
 ALONE = ("tip", "tip-f", "lpp")
@@ -69,7 +69,7 @@ def loss(logits, labels):
 
 def on_shots(solver, problem, name):
     """The answer of a method for the very pictures that it learns from."""
-    own = shown_shots(solver.engine, problem)
+    own = shot_pixels(solver.engine, problem)
     labels = torch.tensor(problem.support.labels)
     asked = type(problem)(problem.target, problem.seed, problem.support, own, labels, "shots")
     return STUDY_METHODS[name].solve(solver, asked).logits, labels

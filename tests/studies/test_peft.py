@@ -8,9 +8,9 @@ import json
 import pytest
 
 from atlas_engine.errors import ConfigError, EvalError
-from studies.ledger import Ledger
-from studies.peft import PeftRow, PeftSettings, run_peft, ways
-from studies.training_bench import TrainingBench, donors_for
+from studies.grid import Ledger
+from studies.peft import PeftRow, PeftSettings, peft_methods, run_peft
+from studies.tower_training import TowerTrainer, without_own_vectors
 
 QUICK = PeftSettings(
     percents=(100, 20), partitions=(1, 4), seeds=1, max_train=18, max_test=12, steps=4, batch=6, share=0.5
@@ -59,7 +59,7 @@ def test_there_is_a_row_for_every_way_and_share(rows):
 
 
 def test_parameters_are_those_that_do_something_and_lora_has_no_more(tiny, bank, rows):
-    stage = TrainingBench(tiny, QUICK)
+    stage = TowerTrainer(tiny, QUICK)
     size = {(row.way, row.partitions): row.parameters for row in rows}
     assert size["standard", 1] == 3 * len(stage.blocks)
     assert size["standard", 4] == 3 * sum(min(4, block.numel) for block in stage.blocks)
@@ -75,8 +75,8 @@ def _sides(block):
 
 
 def test_all_that_learns_is_in_the_part_of_the_tower_that_is_named(tiny, banks):
-    half, whole = (TrainingBench(tiny, dataclasses.replace(QUICK, share=share)) for share in (0.5, 1.0))
-    few, many = (ways(stage, banks, partitions=(1,)) for stage in (half, whole))
+    half, whole = (TowerTrainer(tiny, dataclasses.replace(QUICK, share=share)) for share in (0.5, 1.0))
+    few, many = (peft_methods(stage, banks, partitions=(1,)) for stage in (half, whole))
     assert all(a.parameters < b.parameters for a, b in zip(few, many, strict=True) if a.name != "LoRA")
     assert len(whole.blocks) == len(list(tiny.backbone.visual.named_parameters()))
 
@@ -90,7 +90,7 @@ def test_a_fitting_vector_and_all_weights_gain(tiny, bank, folders):
 
 
 def test_a_second_run_computes_nothing_and_tells_the_same(tiny, banks, folders, ledger, rows, monkeypatch):
-    monkeypatch.setattr(TrainingBench, "shown", None)
+    monkeypatch.setattr(TowerTrainer, "shown", None)
     again = run(tiny, banks, folders, Ledger(ledger.path))
     assert [row for row, _ in again] == rows
     assert not any(fresh for _, fresh in again)
@@ -110,9 +110,9 @@ def test_another_budget_measures_all_again(tiny, banks, folders, ledger, rows):
 
 
 def test_a_vector_made_from_the_folder_is_left_out(bank, folder):
-    assert donors_for(bank, folder).tasks == ("noise", "zero")
+    assert without_own_vectors(bank, folder).tasks == ("noise", "zero")
     with pytest.raises(EvalError, match="every vector of the bank was made from colours"):
-        donors_for(bank.select(["colours"]), folder)
+        without_own_vectors(bank.select(["colours"]), folder)
 
 
 def test_settings_are_in_order_and_not_empty():

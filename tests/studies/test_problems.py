@@ -8,7 +8,7 @@ import pytest
 
 from atlas_engine.data.folders import read_folder
 from atlas_engine.errors import SupportError
-from studies.problems import StudySettings, accuracy, draw_problem
+from studies.problems.few_shot import StudySettings, accuracy, draw_problem
 from tests.drawn import write_pictures
 from tests.studies.drawn_tasks import QUICK
 

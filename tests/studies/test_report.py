@@ -6,20 +6,11 @@ import itertools
 
 import pytest
 
-from studies.bits import Cost
-from studies.donors import Anatomy
-from studies.report import (
-    ResultTable,
-    bit_sheet,
-    cosine_grid,
-    cost_sheet,
-    gain_grid,
-    norm_grid,
-    selection_sheets,
-    target_sheet,
-)
-from studies.selection import STRATEGIES
-from studies.trials import Trial
+from studies.banks.bits import StorageCost, bits_table, cost_table
+from studies.banks.selection import STRATEGIES, selection_tables
+from studies.banks.task_vectors import BankGeometry, cosine_grid, gain_grid, norm_grid, target_table
+from studies.banks.trials import Trial
+from studies.tables import ResultTable
 
 
 def trial(arm, target, seed, accuracy, *, vectors=1):
@@ -65,12 +56,12 @@ def test_a_sheet_of_a_grid_shows_the_same_numbers_in_text_and_markdown():
 
 
 def test_targets_are_told_with_their_zero_shot():
-    sheet = target_sheet(DONORS)
+    sheet = target_table(DONORS)
     assert list(sheet.rows) == [("pets", 6, 200, "50.0 ± 0.0"), ("plants", 6, 200, "50.0 ± 0.0")]
 
 
 def test_the_anatomy_becomes_two_grids():
-    parts = Anatomy(("a", "b"), ("stem", "1"), ((1.0, 0.25), (0.25, 1.0)), ((3.0, 4.0), (0.0, 1.0)))
+    parts = BankGeometry(("a", "b"), ("stem", "1"), ((1.0, 0.25), (0.25, 1.0)), ((3.0, 4.0), (0.0, 1.0)))
     assert cosine_grid(parts).shown(0.25) == "+0.25"
     assert cosine_grid(parts).reach == 1.0
     assert norm_grid(parts).columns == ("stem", "1")
@@ -83,7 +74,7 @@ def test_formats_are_told_with_their_difference_to_float32():
         for seed, accuracies in enumerate([(0.6, 0.58), (0.7, 0.64)])
         for arm, accuracy in zip(("float32", "int4"), accuracies, strict=True)
     ]
-    rows = {row[0]: row[1:] for row in bit_sheet(trials).rows}
+    rows = {row[0]: row[1:] for row in bits_table(trials).rows}
     assert rows["float32"] == ("65.0 ± 7.1", "65.0 ± 7.1", "+0.0 ± 0.0")
     assert rows["int4"] == ("61.0 ± 4.2", "61.0 ± 4.2", "-4.0 ± 2.8")
     assert rows["zero-shot"] == ("50.0 ± 0.0", "50.0 ± 0.0", "–")
@@ -91,10 +82,10 @@ def test_formats_are_told_with_their_difference_to_float32():
 
 def test_costs_are_ratios_to_the_first_format():
     found = [
-        Cost("float32", 4 * 2**20, 0.010, 1.0, 1.0, 0.0, 1.0),
-        Cost("int8", 2**20, 0.005, 0.5, 0.99995, 0.01, 0.9999),
+        StorageCost("float32", 4 * 2**20, 0.010, 1.0, 1.0, 0.0, 1.0),
+        StorageCost("int8", 2**20, 0.005, 0.5, 0.99995, 0.01, 0.9999),
     ]
-    assert cost_sheet(found).rows[1] == ("int8", "1.0", "0.25", "5.0", "0.50", "0.99995", "1.00", "0.99990")
+    assert cost_table(found).rows[1] == ("int8", "1.0", "0.25", "5.0", "0.50", "0.99995", "1.00", "0.99990")
 
 
 def test_strategies_stand_beside_each_other_for_each_budget_and_all():
@@ -102,12 +93,12 @@ def test_strategies_stand_beside_each_other_for_each_budget_and_all():
         trial(name, target, 0, 0.5 + 0.01 * budget, vectors=budget)
         for target, budget, name in itertools.product(("pets", "plants"), (1, 2), STRATEGIES)
     ] + [trial("all", target, 0, 0.6, vectors=3) for target in ("pets", "plants")]
-    mean, pets, plants = selection_sheets(trials)
+    mean, pets, plants = selection_tables(trials)
     assert "mean over targets (zero-shot 50.0)" in mean.title
     assert "pets" in pets.title
     assert "plants" in plants.title
     assert list(mean.columns) == ["strategy", "b = 1", "b = 2", "all 3"]
     assert [row[0] for row in mean.rows] == list(STRATEGIES)
     assert mean.rows[0][1:] == ("51.0", "52.0", "60.0")
-    (alone,) = selection_sheets([one for one in trials if one.target == "pets"])
+    (alone,) = selection_tables([one for one in trials if one.target == "pets"])
     assert "pets" in alone.title

@@ -9,7 +9,7 @@ import torch
 
 from atlas_engine.data.image import Image
 from studies.corruptions import Corruption
-from studies.rolls import draw_rolls
+from studies.problems.rolls import draw_rolls
 from tests.drawn import write_pictures
 
 

@@ -7,8 +7,8 @@ import torch
 
 from atlas_engine.bank.select import select_by_gradient, select_random
 from atlas_engine.errors import BankError
-from studies.problems import draw_problem
-from studies.selection import STRATEGIES, base_gradient, selection_arms
+from studies.banks.selection import STRATEGIES, base_gradient, selection_variants
+from studies.problems.few_shot import draw_problem
 from tests.studies.drawn_tasks import QUICK
 
 
@@ -20,14 +20,14 @@ def problem(tiny, folder):
 def chosen(tiny, bank, problem, name, budget):
     (arm,) = [
         arm
-        for arm in selection_arms(tiny, bank, budgets=[budget])
+        for arm in selection_variants(tiny, bank, budgets=[budget])
         if (arm.name, arm.vectors) == (name, budget)
     ]
     return arm.bank(problem)
 
 
 def test_every_strategy_has_every_budget_below_all_and_all_is_there_once(tiny, bank):
-    arms = selection_arms(tiny, bank, budgets=(2, 1, 8))
+    arms = selection_variants(tiny, bank, budgets=(2, 1, 8))
     assert [(arm.name, arm.vectors) for arm in arms] == [
         *((name, budget) for budget in (1, 2) for name in STRATEGIES),
         ("all", 3),

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 import torch
 
-from studies.training_sets import SetSettings, draw_training_set
+from studies.problems.training_sets import TrainingSetSettings, draw_training_set
 from tests.drawn import write_pictures
 
-SET = SetSettings(max_train=18, max_test=12)
+SET = TrainingSetSettings(max_train=18, max_test=12)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_a_share_has_the_classes_in_about_the_shares_of_the_whole(drawn):
 
 def test_uneven_classes_keep_their_shares(tiny, tmp_path):
     folder = write_pictures(tmp_path / "uneven", {"red": 30, "blue": 10})
-    settings = SetSettings(max_train=60, max_test=20)
+    settings = TrainingSetSettings(max_train=60, max_test=20)
     drawn = draw_training_set(folder, tiny.backbone.preprocessing, settings=settings, seed=3)
     whole = Counter(drawn.train.labels.tolist())
     half = Counter(drawn.train.labels[: drawn.count(50)].tolist())

@@ -11,15 +11,15 @@ import torch
 from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.errors import ConfigError, EvalError
 from studies.corruptions import Corruption
-from studies.ledger import Ledger
+from studies.grid import Ledger
 from studies.methods import STUDY_METHODS, Solver, StudyMethod
-from studies.problems import draw_problem
+from studies.problems.few_shot import draw_problem
 from studies.transfer import (
     COMPARED,
     TransferRow,
     TransferSettings,
-    domains_of,
-    require_fitting,
+    draw_domains,
+    require_matching_classes,
     run_transfer,
 )
 from tests.drawn import write_pictures
@@ -73,7 +73,7 @@ def test_every_method_answers_for_every_domain(rows):
 def test_another_domain_has_the_sources_classes_with_the_sources_numbers(tiny, folder, others):
     shape = tiny.backbone.preprocessing
     problem = draw_problem(folder, shape, settings=QUICK.draws(), seed=0)
-    home, small, fog, _ = domains_of("colours", folder, problem, others, shape=shape, settings=QUICK)
+    home, small, fog, _ = draw_domains("colours", folder, problem, others, shape=shape, settings=QUICK)
     assert problem.support.classes == ("blue", "dark green", "red")
     assert small.labels.tolist() == [0] * 3 + [1] * 3 + [2] * 3
     colours = small.squares.float().mean(dim=(2, 3))  # (N 3): red is the largest where the label says so
@@ -115,10 +115,10 @@ def test_a_second_run_computes_nothing_and_tells_the_same(solver, folder, others
 
 
 def test_a_folder_without_the_classes_is_not_asked_and_refused_where_no_source_fits(folder, others, tmp_path):
-    require_fitting({"colours": folder}, others)
+    require_matching_classes({"colours": folder}, others)
     strange = write_pictures(tmp_path / "strange", {"red": 2, "grey": 2})
     with pytest.raises(EvalError, match=r"strange lacks classes of each source \(colours\)"):
-        require_fitting({"colours": folder}, {**others, "strange": strange})
+        require_matching_classes({"colours": folder}, {**others, "strange": strange})
 
 
 def test_settings_are_checked_when_built():

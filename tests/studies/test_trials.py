@@ -9,9 +9,10 @@ import pytest
 
 from atlas_engine.bank import TaskVectorBank
 from atlas_engine.errors import BankError, EvalError
-from studies.donors import donor_arms, whole_bank
-from studies.ledger import Ledger
-from studies.trials import Arm, Trial, mean_of, run_trials
+from studies.banks.task_vectors import single_vector_variants, whole_bank_variant
+from studies.banks.trials import BankVariant, Trial, run_trials
+from studies.grid import Ledger
+from studies.tables import seed_mean
 from tests.drawn import write_pictures
 from tests.studies.drawn_tasks import QUICK
 from tests.tiny import tiny_bank, tiny_clip
@@ -24,7 +25,7 @@ def ledger(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trials(tiny, bank, folder, ledger):
-    return [trial for trial, _ in run(tiny, donor_arms(bank), folder, ledger)]
+    return [trial for trial, _ in run(tiny, single_vector_variants(bank), folder, ledger)]
 
 
 def run(tiny, arms, folder, ledger, **changes):
@@ -57,7 +58,7 @@ def test_a_vector_trained_for_the_target_gains_and_a_zero_vector_does_not(trials
     for trial in of(trials, "zero"):
         assert trial.accuracy == trial.zero_shot
         assert trial.gain == 0.0
-    assert mean_of(of(trials, "all")).mean > mean_of(of(trials, "noise")).mean
+    assert seed_mean(of(trials, "all")).mean > seed_mean(of(trials, "noise")).mean
 
 
 def test_one_problem_is_measured_alike_for_all_arms(trials):
@@ -66,7 +67,7 @@ def test_one_problem_is_measured_alike_for_all_arms(trials):
 
 
 def test_a_second_run_computes_nothing_and_tells_the_same(tiny, bank, folder, ledger, trials):
-    arms = [dataclasses.replace(arm, bank=unused) for arm in donor_arms(bank)]
+    arms = [dataclasses.replace(arm, bank=unused) for arm in single_vector_variants(bank)]
     before = ledger.path.read_bytes()
     again = run(tiny, arms, folder, Ledger(ledger.path))
     assert again == [(trial, False) for trial in trials]
@@ -76,7 +77,7 @@ def test_a_second_run_computes_nothing_and_tells_the_same(tiny, bank, folder, le
 def test_a_killed_run_goes_on_with_what_is_left(tiny, bank, folder, ledger, trials, tmp_path):
     lines = ledger.path.read_text().splitlines(keepends=True)
     (tmp_path / "rows").write_text("".join(lines[:3]) + lines[3][:20])
-    rest = run(tiny, donor_arms(bank), folder, Ledger(tmp_path / "rows"))
+    rest = run(tiny, single_vector_variants(bank), folder, Ledger(tmp_path / "rows"))
     assert [fresh for _, fresh in rest] == [False] * 3 + [True] * 5
     timeless = [dataclasses.replace(trial, seconds=0.0) for trial, _ in rest]
     assert timeless == [dataclasses.replace(trial, seconds=0.0) for trial in trials]
@@ -84,7 +85,7 @@ def test_a_killed_run_goes_on_with_what_is_left(tiny, bank, folder, ledger, tria
 
 def test_a_bank_that_grew_keeps_the_trials_of_its_old_vectors(tiny, bank, folder, ledger, trials):
     fewer = bank.select(["zero", "colours"])
-    found = run(tiny, donor_arms(fewer), folder, Ledger(ledger.path), seeds=1)
+    found = run(tiny, single_vector_variants(fewer), folder, Ledger(ledger.path), seeds=1)
     assert [(trial.arm, fresh) for trial, fresh in found] == [
         ("zero", False),
         ("colours", False),
@@ -93,11 +94,11 @@ def test_a_bank_that_grew_keeps_the_trials_of_its_old_vectors(tiny, bank, folder
 
 
 def test_anything_that_changes_the_answer_is_another_trial(tiny, bank, folder, ledger, trials, tmp_path):
-    arms = [donor_arms(bank)[2]]
+    arms = [single_vector_variants(bank)[2]]
     assert [fresh for _, fresh in run(tiny, arms, folder, ledger)] == [False, False]
     for changes in ({"steps": 1}, {"lr": 0.2}, {"batch": 5}, {"shots": 1}, {"max_test": 9}):
         assert run(tiny, arms, folder, Ledger(ledger.path), **changes, seeds=1)[0][1], changes
-    narrow = [donor_arms(bank.stored_as("float16"))[2]]
+    narrow = [single_vector_variants(bank.stored_as("float16"))[2]]
     assert run(tiny, narrow, folder, Ledger(ledger.path), seeds=1)[0][1]
     renamed = write_pictures(tmp_path / "renamed", {"red": 12, "blue": 12, "dark_green": 11})
     assert run(tiny, arms, renamed, Ledger(ledger.path), seeds=1)[0][1]
@@ -105,18 +106,18 @@ def test_anything_that_changes_the_answer_is_another_trial(tiny, bank, folder, l
 
 def test_two_targets_of_one_name_are_refused(tiny, bank, folder):
     with pytest.raises(EvalError, match="two folders are called 'colours'"):
-        next(run_trials(tiny, donor_arms(bank), [folder, folder], settings=QUICK, ledger=Ledger()))
+        next(run_trials(tiny, single_vector_variants(bank), [folder, folder], settings=QUICK, ledger=Ledger()))
 
 
 def test_a_bank_for_another_model_is_refused(tiny, folder):
     other = tiny_bank(tiny_clip("resnet").visual)
     with pytest.raises(BankError, match="made for another model"):
-        run(tiny, [whole_bank(other)], folder, Ledger())
+        run(tiny, [whole_bank_variant(other)], folder, Ledger())
 
 
 def test_a_lone_vector_has_no_second_arm_of_all(bank):
     alone = TaskVectorBank.from_vectors([bank.vector("noise")])
-    assert [arm.name for arm in donor_arms(alone)] == ["noise"]
+    assert [arm.name for arm in single_vector_variants(alone)] == ["noise"]
 
 
 def test_a_trial_is_plain_json(trials):
@@ -127,13 +128,13 @@ def test_the_mean_is_over_seeds_of_means_over_targets(trials):
     def trial(target, seed, accuracy):
         return dataclasses.replace(trials[0], target=target, seed=seed, accuracy=accuracy)
 
-    found = mean_of([trial("a", 0, 0.2), trial("b", 0, 0.4), trial("a", 1, 0.6), trial("b", 1, 0.4)])
+    found = seed_mean([trial("a", 0, 0.2), trial("b", 0, 0.4), trial("a", 1, 0.6), trial("b", 1, 0.4)])
     assert found.mean == pytest.approx(0.4)
     assert found.spread == pytest.approx(0.1414, abs=1e-4)  # of 0.3 and 0.5
     assert found.shown() == "40.0 ± 14.1"
-    assert mean_of([trial("a", 0, 0.2)]).shown(sign=True) == "+20.0"
+    assert seed_mean([trial("a", 0, 0.2)]).shown(sign=True) == "+20.0"
     with pytest.raises(EvalError, match="no trial"):
-        mean_of([])
+        seed_mean([])
 
 
 def test_an_arm_may_choose_its_bank_by_the_problem(tiny, bank, folder):
@@ -143,5 +144,5 @@ def test_an_arm_may_choose_its_bank_by_the_problem(tiny, bank, folder):
         asked.append((problem.target, problem.seed))
         return bank.select(["noise"])
 
-    run(tiny, [Arm("chosen", 1, ("x",), choose)], folder, Ledger(), steps=1)
+    run(tiny, [BankVariant("chosen", 1, ("x",), choose)], folder, Ledger(), steps=1)
     assert asked == [("colours", 0), ("colours", 1)]

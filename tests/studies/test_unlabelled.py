@@ -11,13 +11,13 @@ import torch
 from atlas_engine.adapt.methods import UNLABELLED_METHODS as TESTED
 from atlas_engine.errors import ConfigError
 from studies.corruptions import Corruption
-from studies.ledger import Ledger
-from studies.rolls import draw_rolls
-from studies.unlabelled import RollSettings, run_rolls
-from studies.unlabelled_methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
+from studies.grid import Ledger
+from studies.methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
+from studies.problems.rolls import draw_rolls
+from studies.unlabelled import UnlabelledStudySettings, run_unlabelled
 from tests.drawn import write_pictures
 
-GRID = RollSettings(
+GRID = UnlabelledStudySettings(
     methods=("zero-shot", "ln-entropy", "entropy", "auto"), sizes=("5", "all"), seeds=2, max_size=9, steps=2
 )
 FOG = (None, Corruption.parse("fog:3"))
@@ -46,7 +46,7 @@ def rows(tiny, bank, folders, ledger):
 def run(engine, bank, folders, ledger, *, corruptions=FOG, **changes):
     settings = dataclasses.replace(GRID, **changes)
     learner = UnlabelledSolver(engine, bank, settings.budget())
-    return list(run_rolls(learner, folders, corruptions=corruptions, settings=settings, ledger=ledger))
+    return list(run_unlabelled(learner, folders, corruptions=corruptions, settings=settings, ledger=ledger))
 
 
 def timeless(rows):
@@ -163,7 +163,7 @@ def test_who_asks_is_told_what_begins(tiny, pair):
     told = []
     settings = dataclasses.replace(GRID, sizes=("5",), methods=("zero-shot",), present=("few",), seeds=1)
     list(
-        run_rolls(
+        run_unlabelled(
             UnlabelledSolver(tiny), {"c": pair}, settings=settings, ledger=Ledger(), on_start=told.append
         )
     )
@@ -171,12 +171,12 @@ def test_who_asks_is_told_what_begins(tiny, pair):
 
 
 def test_settings_are_in_order_and_without_repetition():
-    settings = RollSettings(sizes=("all", "20", "5", "20"), methods=("ufm", "zero-shot", "ufm"))
+    settings = UnlabelledStudySettings(sizes=("all", "20", "5", "20"), methods=("ufm", "zero-shot", "ufm"))
     assert (settings.sizes, settings.methods) == (("5", "20", "all"), ("ufm", "zero-shot"))
-    assert RollSettings().budget() is None, "the product decides"
-    assert RollSettings(steps=7).budget().steps == 7
-    assert (RollSettings().most, RollSettings(max_size=40).most) == (None, 100)
-    assert RollSettings(sizes=("5", "20")).most == 20
+    assert UnlabelledStudySettings().budget() is None, "the product decides"
+    assert UnlabelledStudySettings(steps=7).budget().steps == 7
+    assert (UnlabelledStudySettings().most, UnlabelledStudySettings(max_size=40).most) == (None, 100)
+    assert UnlabelledStudySettings(sizes=("5", "20")).most == 20
     assert GRID.cells == 2 * 2 * 2 * 4
     for wrong, sentence in (
         ({"sizes": ()}, "sizes is empty"),
@@ -186,4 +186,4 @@ def test_settings_are_in_order_and_without_repetition():
         ({"methods": ("ln-umf",)}, "Did you mean 'ln-ufm'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
-            RollSettings(**wrong)
+            UnlabelledStudySettings(**wrong)

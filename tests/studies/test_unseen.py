@@ -9,7 +9,7 @@ import pytest
 from atlas_engine.errors import SupportError
 from atlas_engine.runtime import drain
 from atlas_engine.training import TrainSettings, train_vector
-from studies.unseen import PoolSettings, dealt_again, problem_of
+from studies.problems.unseen import PoolSettings, draw_unseen_problem, find_unseen
 from tests.drawn import write_pictures
 
 TRAINING = TrainSettings(steps=2, batch=8, warm_up=1, measure_every=2, val_share=0.2, test_share=0.4)
@@ -28,7 +28,7 @@ def info(tiny, place):
 
 @pytest.fixture(scope="module")
 def pool(tiny, place, info):
-    return dealt_again(place, info, tiny.backbone.preprocessing)
+    return find_unseen(place, info, tiny.backbone.preprocessing)
 
 
 def test_the_cut_is_that_of_the_training(pool, info):
@@ -60,20 +60,20 @@ def test_a_seed_draws_one_problem_and_another_seed_another(pool):
 
 def test_other_pictures_than_the_vector_s_are_not_dealt_again(tiny, place, info, tmp_path):
     other = write_pictures(tmp_path / "set", {"red": 20, "blue": 20, "dark_green": 20})
-    assert dealt_again(other, info, tiny.backbone.preprocessing) is None
+    assert find_unseen(other, info, tiny.backbone.preprocessing) is None
     silent = replace(info, provenance={})
-    assert dealt_again(place, silent, tiny.backbone.preprocessing) is None
+    assert find_unseen(place, silent, tiny.backbone.preprocessing) is None
 
 
 def test_another_cut_of_the_same_pictures_is_refused(tiny, place, info):
     strange = replace(info, provenance={**info.provenance, "train_images": "5"})
     with pytest.raises(SupportError, match="--track-pattern"):
-        dealt_again(place, strange, tiny.backbone.preprocessing)
+        find_unseen(place, strange, tiny.backbone.preprocessing)
 
 
 def test_without_a_pool_all_pictures_are_drawn_from(tiny, place):
     shape = tiny.backbone.preprocessing
-    problem = problem_of(place, None, shape, settings=SETTINGS, seed=0)
+    problem = draw_unseen_problem(place, None, shape, settings=SETTINGS, seed=0)
     assert problem.support.counts == (5, 5)
     assert len(problem.labels) == 8
 

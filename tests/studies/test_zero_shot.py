@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from studies.problems.draw import draw_classes, draw_images
 
 from atlas_engine.data.folders import ClassFolder, LabelledFile
 from atlas_engine.errors import EvalError
 from atlas_engine.heads.cross_validation import wilson_interval
-from studies.zero_shot import draw_classes, draw_images, engine_logits, zero_shot
+from studies.zero_shot import engine_logits, zero_shot
 from tests.drawn import write_pictures
 
 

@@ -17,13 +17,11 @@ from atlas_engine.data.preprocess import to_batch
 from atlas_engine.errors import ModelError, SupportError
 from atlas_engine.runtime import generator
 from studies.bundled_model import batches, towers
-from studies.bundled_model.export import export
-from studies.bundled_model.finish import FinishSettings, finish, principal
-from studies.bundled_model.lesson import UNKNOWN, AlignBatch, labels_of, with_labels
+from studies.bundled_model.batches import UNKNOWN, AlignmentData, imagenet_labels, mix_labels
+from studies.bundled_model.finish import FinishSettings, export, finish, principal
 from studies.bundled_model.student import Student
 from studies.bundled_model.train import AlignSettings, align
-from studies.bundled_model.vocabulary import imagenet
-from studies.bundled_model.words import without_shared_direction, words_for
+from studies.bundled_model.words import embed_words, imagenet, without_shared_direction
 
 
 def test_the_vocabulary_is_imagenets_in_the_classifiers_order():
@@ -76,10 +74,10 @@ def test_a_missing_wheel_is_told_with_its_command(tmp_path):
 
 
 def test_labels_are_found_among_all_names_and_strangers_are_refused():
-    tabby, tench = labels_of(["Tabby", "tench"])
+    tabby, tench = imagenet_labels(["Tabby", "tench"])
     assert (tench, imagenet()[tabby].name) == (0, "tabby cat")
     with pytest.raises(SupportError, match="1 of 2 labelled classes are not ImageNet's, such as 'griffin'"):
-        labels_of(["tench", "griffin"])
+        imagenet_labels(["tench", "griffin"])
 
 
 def test_the_shared_direction_is_gone_and_nothing_else():
@@ -122,12 +120,12 @@ def small_lesson(images=8):
         return torch.randint(0, 256, (count, 3, 128, 128), dtype=torch.uint8, generator=generator(seed))
 
     labels = torch.tensor([0, 1, 2, UNKNOWN, 4, 5, UNKNOWN, 7]).repeat(images // 8)
-    return AlignBatch(squares(images, 0), labels, squares(4, 1), torch.tensor([0, 1, 0, 1]), torch.ones(4))
+    return AlignmentData(squares(images, 0), labels, squares(4, 1), torch.tensor([0, 1, 0, 1]), torch.ones(4))
 
 
 @pytest.fixture(scope="module")
 def words():
-    return words_for(["a red kite", "a garden gnome"])
+    return embed_words(["a red kite", "a garden gnome"])
 
 
 def test_a_training_that_is_stopped_and_resumed_gives_the_same_weights(tmp_path, words):
@@ -198,11 +196,11 @@ def test_principal_directions_are_those_of_the_largest_spread():
 
 def test_a_known_label_is_mixed_in_and_an_unknown_one_is_not():
     guess = torch.full((2, 4), 0.25)
-    mixed = with_labels(guess, torch.tensor([1, UNKNOWN]), 0.5)
+    mixed = mix_labels(guess, torch.tensor([1, UNKNOWN]), 0.5)
     assert mixed.tolist() == [[0.125, 0.625, 0.125, 0.125], [0.25] * 4]
 
 
 def test_images_without_labels_for_each_are_refused():
     blank = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     with pytest.raises(SupportError, match="got 2 images and 1 labels"):
-        AlignBatch(blank, torch.tensor([1]), blank, torch.tensor([0, 0]), torch.ones(2))
+        AlignmentData(blank, torch.tensor([1]), blank, torch.tensor([0, 0]), torch.ones(2))

@@ -11,7 +11,8 @@ from atlas_engine.data.decode import png_bytes, read_image
 from atlas_engine.data.folders import read_folder, read_labelled_files
 from atlas_engine.errors import SupportError
 from studies.datasets import TRACK_PATTERN, ImageSet, ImageSetSettings, make_set, origin
-from studies.datasets.example import SetExample, capped
+from studies.datasets.make import capped
+from studies.datasets.readers import SetExample
 from tests.drawn import noise_picture
 from tests.packed import by_folder, package_of, png, tgz
 

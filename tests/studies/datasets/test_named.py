@@ -10,7 +10,7 @@ import pytest
 from atlas_engine.data.decode import png_bytes
 from atlas_engine.data.folders import display_name, read_folder, read_labelled_files
 from atlas_engine.data.image import Image
-from studies.datasets import SETS, ImageSet, ImageSetSettings, make, make_set, named, origin
+from studies.datasets import SETS, ImageSet, ImageSetSettings, drawings, make, make_set, origin
 from tests.packed import by_folder, deb, package_of, png, tgz
 
 CLIP_ART = "usr/share/openclipart/png"
@@ -32,7 +32,7 @@ def test_emoji_have_their_own_names_without_flags_and_skin_tones(tmp_path):
     drawn = [entry["unified"].lower() for entry in entries[:4]] + ["1f44b-1f3fb"]
     images = {f"package/assets/{code}.webp": code.encode() for code in drawn}
     archive = tgz(tmp_path / "e.tgz", images | {"package/emoji.json": json.dumps(entries).encode()})
-    found = {example.label: example.image for example in named.emoji(archive, archive)}
+    found = {example.label: example.image for example in drawings.named_emoji(archive, archive)}
     assert found == {"red apple": b"1f34e", "grinning": b"1f600"}
 
 
@@ -51,14 +51,14 @@ def test_emoji_have_their_own_names_without_flags_and_skin_tones(tmp_path):
 )
 def test_clip_art_is_described_by_its_title_and_its_theme(tmp_path, path, label):
     archive = deb(tmp_path / "o.deb", {f"{CLIP_ART}/{path}.png": b"png"})
-    assert labels(named.clip_art(archive)) == [label]
+    assert labels(drawings.named_clip_art(archive)) == [label]
 
 
 def test_clip_art_that_its_title_does_not_describe_is_left_out(tmp_path):
     folders = ("shapes/stars", "computer/icons/lemon-theme/apps", "signs_and_symbols", "unsorted")
     names = [f"{CLIP_ART}/{folder}/{stem}.png" for folder in folders for stem in ("tree", "01")]
     archive = deb(tmp_path / "o.deb", dict.fromkeys(names, b"png"))
-    assert labels(named.clip_art(archive)) == ["tree"]
+    assert labels(drawings.named_clip_art(archive)) == ["tree"]
 
 
 def test_stamps_are_described_by_the_first_line_beside_them(tmp_path):
@@ -70,7 +70,7 @@ def test_stamps_are_described_by_the_first_line_beside_them(tmp_path):
         f"{STAMPS}/toys/toy.png": b"toy",
         f"{STAMPS}/toys/toy.txt": 'A toy called a "R\u00e4uchermann".'.encode(),
     }
-    found = {example.label: example.image for example in named.stamps(deb(tmp_path / "t.deb", members))}
+    found = {example.label: example.image for example in drawings.named_stamps(deb(tmp_path / "t.deb", members))}
     assert found == {"a red apple": b"apple", "a toy called a r\u00e4uchermann": b"toy"}
 
 
@@ -78,7 +78,7 @@ def test_stamps_are_described_by_the_first_line_beside_them(tmp_path):
     "text", ["a/b\\c:d\0e", "..hidden", "x" * 900, "\u00e9" * 300, "two  words_here .", 'w"?*|<>']
 )
 def test_a_description_is_safe_as_the_name_of_a_folder_and_reads_the_same_there(tmp_path, text):
-    label = named.description(text)
+    label = drawings.description(text)
     assert label
     assert not set(label) & set('/\\:\0"?*|<>')
     assert not label.startswith(".")
@@ -89,7 +89,7 @@ def test_a_description_is_safe_as_the_name_of_a_folder_and_reads_the_same_there(
 
 
 def test_nothing_is_left_of_a_description_of_signs_alone():
-    assert named.description(" ../:. ") == ""
+    assert drawings.description(" ../:. ") == ""
 
 
 def made(tmp_path, members, *, role="named", **settings):

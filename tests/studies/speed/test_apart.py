@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from atlas_engine.errors import EvalError
-from studies.speed.apart import Apart, extra_nbytes
+from studies.speed.separate import SeparateProcess, extra_nbytes
 
 BLOCK_NBYTES = 64 * 2**20
 seen: list[int] = []
@@ -42,7 +42,7 @@ def nothing(reason):
 @pytest.fixture(scope="module")
 def apart():
     seen.append(1)
-    with Apart(calls, 10) as process:
+    with SeparateProcess(calls, 10) as process:
         yield process
 
 
@@ -83,10 +83,10 @@ def test_what_only_the_first_call_takes_is_not_counted():
 
 
 def test_a_process_that_ends_too_soon_is_an_error_with_its_exit_code():
-    with Apart(calls, 1) as process, pytest.raises(EvalError, match="exit code 3"):
+    with SeparateProcess(calls, 1) as process, pytest.raises(EvalError, match="exit code 3"):
         process.run("end")
 
 
 def test_a_process_that_cannot_make_its_functions_is_an_error():
     with pytest.raises(EvalError, match="exit code 4"):
-        Apart(nothing, 4)
+        SeparateProcess(nothing, 4)

@@ -8,19 +8,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from studies.speed.kernel import Ours, kernel
+from studies.speed.composition import ELEVEN_BITS, FORWARDS, CompositionCase, ExpectedAnswer, draw_tower
+from studies.speed.engine import EngineFormulation, kernel
 from studies.speed.naive import NOT_WIDENED, ONE_FORWARD, WHOLE_STEP, naive_calls
-from studies.speed.question import ELEVEN_BITS, FORWARDS, Expected, Question, drawn_tower
 
 
 @pytest.fixture(scope="module", params=["float32", "float16"])
 def question(request):
-    return Question.drawn(drawn_tower(layers=0), storage=request.param)
+    return CompositionCase.drawn(draw_tower(layers=0), storage=request.param)
 
 
 @pytest.fixture(scope="module")
 def expected(question):
-    return Expected.of(question)
+    return ExpectedAnswer.of(question)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def naive(question):
 
 
 def test_ours_gives_the_expected_answer(question, expected):
-    ours = Ours(question)
+    ours = EngineFormulation(question)
     assert expected.is_met(ours.one_forward())
     assert expected.is_met(ours.in_new_memory())
     assert expected.is_met(ours.whole_step(), forwards=FORWARDS)
@@ -48,7 +48,7 @@ def test_naive_that_is_not_widened_gives_eleven_bits_of_a_float16_answer(naive, 
 
 
 def test_a_wrong_weight_and_a_wrong_gradient_are_seen(question, expected):
-    theta, grad = Ours(question).one_forward()
+    theta, grad = EngineFormulation(question).one_forward()
     assert not expected.is_met((theta + 1e-5, grad))  # a hundredth of what fine-tuning moves
     assert not expected.is_met((theta, 1.001 * grad))
     assert not expected.is_met((theta, grad.flip(0)))
@@ -56,7 +56,7 @@ def test_a_wrong_weight_and_a_wrong_gradient_are_seen(question, expected):
 
 def test_a_tower_is_the_same_each_time_and_leaves_the_shared_generator_alone():
     torch.manual_seed(5)
-    first, second = drawn_tower(layers=0), drawn_tower(layers=0)
+    first, second = draw_tower(layers=0), draw_tower(layers=0)
     drawn = torch.rand(1)
     assert torch.equal(first.proj, second.proj)
     torch.manual_seed(5)
@@ -64,7 +64,7 @@ def test_a_tower_is_the_same_each_time_and_leaves_the_shared_generator_alone():
 
 
 def test_the_measures_of_a_bank_are_four_bars_with_a_note_on_memory():
-    found = kernel(Question.drawn(drawn_tower(layers=0), storage="float16"), layers=0, repeat=1)
+    found = kernel(CompositionCase.drawn(draw_tower(layers=0), storage="float16"), layers=0, repeat=1)
     assert [bar.measure for bar in found.bars] == [
         "float16: naive / ours, compose + gradient",
         "float16: ours / reading the bank each way",

@@ -20,23 +20,23 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.select import mix_by_gradient, select_by_features, select_by_gradient, select_random
 from atlas_engine.compose.encoder import cosine_logits
 from atlas_engine.engine import Atlas
-from studies.donors import whole_bank
-from studies.problems import Problem, shown_shots, units
-from studies.trials import Arm
+from studies.banks.task_vectors import whole_bank_variant
+from studies.banks.trials import BankVariant
+from studies.problems.few_shot import Problem, shot_pixels, unit_features
 
-__all__ = ["BUDGETS", "STRATEGIES", "base_gradient", "selection_arms"]
+__all__ = ["BUDGETS", "STRATEGIES", "base_gradient", "selection_variants"]
 
 BUDGETS = (1, 2, 4, 8)
 
 Choice = Callable[["_Chooser", Problem, int], TaskVectorBank]
 
 
-def selection_arms(engine: Atlas, bank: TaskVectorBank, *, budgets: Sequence[int] = BUDGETS) -> list[Arm]:
+def selection_variants(engine: Atlas, bank: TaskVectorBank, *, budgets: Sequence[int] = BUDGETS) -> list[BankVariant]:
     """Every strategy at every budget below the number of vectors, and the whole bank."""
     chooser = _Chooser(engine, bank)
     small = [budget for budget in sorted(set(budgets)) if budget < len(bank)]
     arms = [_arm(chooser, name, budget) for budget in small for name in STRATEGIES]
-    return [*arms, whole_bank(bank)]
+    return [*arms, whole_bank_variant(bank)]
 
 
 def base_gradient(engine: Atlas, problem: Problem) -> Mapping[str, Tensor]:
@@ -47,7 +47,7 @@ def base_gradient(engine: Atlas, problem: Problem) -> Mapping[str, Tensor]:
     }
     support = problem.support
     with torch.enable_grad():
-        images = engine.backbone.as_input(shown_shots(engine, problem).float() / 255)
+        images = engine.backbone.as_input(shot_pixels(engine, problem).float() / 255)
         features = functional_call(engine.backbone.visual, leaves, (images,))
         logits = cosine_logits(
             torch.nn.functional.normalize(features.float(), dim=-1),
@@ -70,8 +70,8 @@ class _Chooser:
 
     def feature(self, problem: Problem) -> Tensor:
         """The mean feature of the shots under the base model."""
-        shots = shown_shots(self.engine, problem)
-        return units(self.engine, self.engine.backbone.visual, shots).mean(dim=0)
+        shots = shot_pixels(self.engine, problem)
+        return unit_features(self.engine, self.engine.backbone.visual, shots).mean(dim=0)
 
 
 def _random(chooser: _Chooser, problem: Problem, budget: int) -> TaskVectorBank:
@@ -98,6 +98,6 @@ STRATEGIES: dict[str, Choice] = {
 }
 
 
-def _arm(chooser: _Chooser, name: str, budget: int) -> Arm:
+def _arm(chooser: _Chooser, name: str, budget: int) -> BankVariant:
     identity = (chooser.bank.fingerprint, chooser.bank.storage, name, str(budget))
-    return Arm(name, budget, identity, lambda problem: STRATEGIES[name](chooser, problem, budget))
+    return BankVariant(name, budget, identity, lambda problem: STRATEGIES[name](chooser, problem, budget))

@@ -12,23 +12,24 @@ from typing import TypeVar
 
 from atlas_engine.views.heatmap import Grid
 from atlas_engine.views.tables import markdown_table, table
-from studies.bits import Cost, loss_of
-from studies.donors import Anatomy
-from studies.selection import STRATEGIES
-from studies.trials import ALL, Trial, mean_of
+from studies.banks.bits import StorageCost, accuracy_loss
+from studies.banks.selection import STRATEGIES
+from studies.banks.task_vectors import BankGeometry
+from studies.banks.trials import ALL, Trial
+from studies.tables import seed_mean
 
 __all__ = [
     "ResultTable",
-    "bit_sheet",
-    "cells_and_mean",
+    "bits_table",
     "cosine_grid",
-    "cost_sheet",
+    "cost_table",
+    "distinct",
     "gain_grid",
-    "names_in",
+    "grid_values",
     "norm_grid",
-    "selection_sheets",
-    "target_sheet",
-    "those",
+    "selection_tables",
+    "target_table",
+    "where",
 ]
 
 MEAN = "mean"
@@ -59,35 +60,35 @@ class ResultTable:
         return f"**{self.title}**\n\n{markdown_table(self.rows, self.columns)}"
 
 
-def target_sheet(trials: Sequence[Trial]) -> ResultTable:
+def target_table(trials: Sequence[Trial]) -> ResultTable:
     """The targets, and what zero-shot gives there."""
     rows = []
-    for target in names_in(trials, "target"):
-        own = those(trials, target=target)
-        zero_shot = mean_of(own, _zero_shot)
+    for target in distinct(trials, "target"):
+        own = where(trials, target=target)
+        zero_shot = seed_mean(own, _zero_shot)
         rows.append((target, own[0].classes, own[0].n_test, zero_shot.shown()))
     return ResultTable("Targets", rows, ("target", "classes", "test images", "zero-shot %"))
 
 
 def gain_grid(trials: Sequence[Trial]) -> Grid:
     """Gain over zero-shot in points: donors × targets, and the mean over targets."""
-    targets = names_in(trials, "target")
+    targets = distinct(trials, "target")
 
     def points(own: Sequence[Trial]) -> float:
-        return 100 * mean_of(own, lambda trial: trial.gain).mean
+        return 100 * seed_mean(own, lambda trial: trial.gain).mean
 
     seeds = len({trial.seed for trial in trials})
     return Grid(
         "What each vector is good for",
-        names_in(trials, "arm"),
+        distinct(trials, "arm"),
         (*targets, MEAN),
-        cells_and_mean(trials, points, row="arm", column="target"),
+        grid_values(trials, points, row="arm", column="target"),
         about=f"Accuracy above zero-shot in points: {trials[0].shots} shots, that vector alone "
         f"(“{ALL}”: every vector); mean of {seeds} seed(s).",
     )
 
 
-def cosine_grid(parts: Anatomy) -> Grid:
+def cosine_grid(parts: BankGeometry) -> Grid:
     """How like each other the vectors are."""
     return Grid(
         "How like each other the vectors are",
@@ -100,7 +101,7 @@ def cosine_grid(parts: Anatomy) -> Grid:
     )
 
 
-def norm_grid(parts: Anatomy) -> Grid:
+def norm_grid(parts: BankGeometry) -> Grid:
     """Where in the tower each vector has its length."""
     return Grid(
         "Where each vector has its length",
@@ -112,7 +113,7 @@ def norm_grid(parts: Anatomy) -> Grid:
     )
 
 
-def cost_sheet(costs: Sequence[Cost]) -> ResultTable:
+def cost_table(costs: Sequence[StorageCost]) -> ResultTable:
     """Bytes, time and nearness, a row a format; the first is what the others are compared with."""
     rows = [
         (
@@ -140,44 +141,44 @@ def cost_sheet(costs: Sequence[Cost]) -> ResultTable:
     return ResultTable("What a format costs", rows, columns)
 
 
-def bit_sheet(trials: Sequence[Trial]) -> ResultTable:
+def bits_table(trials: Sequence[Trial]) -> ResultTable:
     """Accuracy in each format on each target, and the difference to float32 on the same problems."""
-    targets, storages = names_in(trials, "target"), names_in(trials, "arm")
+    targets, storages = distinct(trials, "target"), distinct(trials, "arm")
     rows = [
         (
             name,
-            *(mean_of(those(trials, arm=name, target=target)).shown() for target in targets),
-            mean_of(those(trials, arm=name)).shown(),
-            loss_of(trials, name).shown(sign=True),
+            *(seed_mean(where(trials, arm=name, target=target)).shown() for target in targets),
+            seed_mean(where(trials, arm=name)).shown(),
+            accuracy_loss(trials, name).shown(sign=True),
         )
         for name in storages
     ]
-    zero_shot = [mean_of(those(trials, target=target), _zero_shot).shown() for target in targets]
-    rows.append(("zero-shot", *zero_shot, mean_of(trials, _zero_shot).shown(), "–"))
+    zero_shot = [seed_mean(where(trials, target=target), _zero_shot).shown() for target in targets]
+    rows.append(("zero-shot", *zero_shot, seed_mean(trials, _zero_shot).shown(), "–"))
     title = f"Accuracy in %, {trials[0].shots} shots, all vectors"
     return ResultTable(title, rows, ("storage", *targets, MEAN, "against float32"))
 
 
-def selection_sheets(trials: Sequence[Trial]) -> list[ResultTable]:
+def selection_tables(trials: Sequence[Trial]) -> list[ResultTable]:
     """Strategies × budgets: the mean over targets and, where there are several, each target."""
-    targets = names_in(trials, "target")
-    each = [_selection_sheet(target, those(trials, target=target)) for target in targets]
+    targets = distinct(trials, "target")
+    each = [_selection_sheet(target, where(trials, target=target)) for target in targets]
     return each if len(targets) == 1 else [_selection_sheet("mean over targets", trials), *each]
 
 
 def _selection_sheet(where: str, trials: Sequence[Trial]) -> ResultTable:
     """The whole bank is one column, the same for every strategy."""
-    whole = those(trials, arm=ALL)
+    whole = where(trials, arm=ALL)
     budgets = sorted({trial.vectors for trial in trials if trial.arm != ALL})
     rows = [
         (
             name,
-            *(mean_of(those(trials, arm=name, vectors=b)).shown() for b in budgets),
-            mean_of(whole).shown(),
+            *(seed_mean(where(trials, arm=name, vectors=b)).shown() for b in budgets),
+            seed_mean(whole).shown(),
         )
         for name in STRATEGIES
     ]
-    zero_shot = mean_of(whole, _zero_shot)
+    zero_shot = seed_mean(whole, _zero_shot)
     title = f"Accuracy in %, {whole[0].shots} shots, {where} (zero-shot {zero_shot.shown()})"
     return ResultTable(title, rows, ("strategy", *(f"b = {b}" for b in budgets), f"all {whole[0].vectors}"))
 
@@ -186,20 +187,20 @@ def _zero_shot(trial: Trial) -> float:
     return trial.zero_shot
 
 
-def cells_and_mean(
+def grid_values(
     lines: Sequence[Line], number: Callable[[Sequence[Line]], float], *, row: str, column: str
 ) -> tuple[tuple[float, ...], ...]:
     """A number for the lines of each row and column of a grid, and one for each row as a whole at its end."""
-    columns = names_in(lines, column)
-    rows = [those(lines, **{row: name}) for name in names_in(lines, row)]
-    return tuple((*(number(those(own, **{column: name})) for name in columns), number(own)) for own in rows)
+    columns = distinct(lines, column)
+    rows = [where(lines, **{row: name}) for name in distinct(lines, row)]
+    return tuple((*(number(where(own, **{column: name})) for name in columns), number(own)) for own in rows)
 
 
-def names_in(lines: Sequence[object], field: str) -> tuple[str, ...]:
+def distinct(lines: Sequence[object], field: str) -> tuple[str, ...]:
     """What stands in a field, in the order of appearance."""
     return tuple(dict.fromkeys(getattr(line, field) for line in lines))
 
 
-def those(lines: Sequence[Line], **wanted: object) -> list[Line]:
+def where(lines: Sequence[Line], **wanted: object) -> list[Line]:
     """The lines whose fields have these values."""
     return [one for one in lines if all(getattr(one, name) == value for name, value in wanted.items())]

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from atlas_engine.errors import EvalError
+from atlas_engine.config import Settings
+from atlas_engine.errors import ConfigError, EvalError
 
-__all__ = ["Ledger", "key_of"]
-
+__all__ = ["Ledger", "drop_repeats", "key_of"]
 
 class Ledger:
     """Measurements by key: in memory alone, or also in a file of JSON lines."""
@@ -82,3 +82,15 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
                 f"line {number} of {path} is none of ours. Remove that line, or move the file away."
             ) from None
     return rows
+
+
+# TODO merged docstring: """Lists among the settings of a study: at least one item, and none twice. Knows nothing of any study."""
+def drop_repeats(settings: Settings, *names: str, in_order: bool = False) -> None:
+    """Check these lists in `__post_init__`, and keep each item once: as given, or from small to large."""
+    for name in names:
+        given = getattr(settings, name)
+        if not given:
+            raise ConfigError(f"{type(settings).__name__}.{name} is empty but must have at least one.")
+        once = dict.fromkeys(given)
+        kept = tuple(sorted(once) if in_order else once)
+        object.__setattr__(settings, name, kept)  # frozen: only here, before anyone has seen it

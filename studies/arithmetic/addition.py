@@ -24,16 +24,14 @@ from atlas_engine.compose.compose import Composer
 from atlas_engine.compose.encoder import materialise
 from atlas_engine.config import setting
 from atlas_engine.engine import Atlas
-from studies.choices import keep_once
-from studies.ledger import Ledger, key_of
-from studies.negation import Target, right_share
-from studies.problems import Problem, accuracy
-from studies.unseen import PoolSettings, problem_of
+from studies.grid import Ledger, drop_repeats, key_of
+from studies.problems.few_shot import Problem, accuracy, recipe_accuracy
+from studies.problems.unseen import PoolSettings, VectorTask, draw_unseen_problem
 
 __all__ = ["AdditionRow", "AdditionSettings", "run_addition"]
 
 TIES, ATLAS_TIES = "ties", "atlas+ties"
-WAYS = (ZERO_SHOT, UNIFORM, SCALAR, TIES, ADAMERGING, ATLAS, ATLAS_TIES)
+ADD_METHODS = (ZERO_SHOT, UNIFORM, SCALAR, TIES, ADAMERGING, ATLAS, ATLAS_TIES)
 """The last learns coefficients of what each vector gives to the merged one of TIES, from its scale on."""
 
 MOST, GRID, LR = 3.0, 0.2, 0.1
@@ -44,12 +42,12 @@ MOST, GRID, LR = 3.0, 0.2, 0.1
 class AdditionSettings(PoolSettings):
     """Which problems are drawn, and which ways are compared on them."""
 
-    methods: tuple[str, ...] = setting(WAYS, help="ways to add", choices=WAYS)
+    methods: tuple[str, ...] = setting(ADD_METHODS, help="ways to add", choices=ADD_METHODS)
     steps: int | None = setting(None, help="optimiser steps of all that learn; none is the product's", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep_once(self, "methods")
+        drop_repeats(self, "methods")
 
     def config(self) -> AddConfig:
         """How the engine is asked."""
@@ -79,7 +77,7 @@ class AdditionRow:
 
 def run_addition(
     engine: Atlas,
-    targets: Mapping[str, Target],
+    targets: Mapping[str, VectorTask],
     *,
     settings: AdditionSettings,
     ledger: Ledger,
@@ -90,7 +88,7 @@ def run_addition(
     for seed in range(settings.seeds):
         on_start(f"seed {seed}, reading")
         problems = {
-            name: problem_of(one.folder, one.pool, shape, settings=settings, seed=seed)
+            name: draw_unseen_problem(one.folder, one.pool, shape, settings=settings, seed=seed)
             for name, one in targets.items()
         }
         sitting = _Sitting(engine, dict(targets), problems, settings.config(), seed, ledger)
@@ -104,7 +102,7 @@ class _Sitting:
     """All tasks under one seed."""
 
     engine: Atlas
-    targets: dict[str, Target]
+    targets: dict[str, VectorTask]
     problems: dict[str, Problem]
     config: AddConfig
     seed: int
@@ -177,7 +175,7 @@ class _Sitting:
         recipe = run.result().recipe
         seconds = time.perf_counter() - start
         shares = {
-            name: right_share(self.engine, recipe, problem, name, bank=bank)
+            name: recipe_accuracy(self.engine, recipe, problem, name, bank=bank)
             for name, problem in self.problems.items()
         }
         return {"accuracy": shares, "seconds": seconds}

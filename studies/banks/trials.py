@@ -17,17 +17,17 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import EvalError
-from studies.ledger import Ledger, key_of
-from studies.problems import Problem, StudySettings, accuracy, draw_problem
+from studies.grid import Ledger, key_of
+from studies.problems.few_shot import Problem, StudySettings, accuracy, draw_problem
 
-__all__ = ["ALL", "Arm", "Mean", "Trial", "mean_of", "run_trials"]
+__all__ = ["ALL", "BankVariant", "Mean", "Trial", "run_trials", "seed_mean"]
 
 ALL = "all"
 """The arm that learns with every vector of the bank."""
 
 
 @dataclass(frozen=True, eq=False)
-class Arm:
+class BankVariant:
     """A name, how many vectors are mixed, what identifies them, and the bank of them for a problem."""
 
     name: str
@@ -66,7 +66,7 @@ class Trial:
 
 def run_trials(
     engine: Atlas,
-    arms: Sequence[Arm],
+    arms: Sequence[BankVariant],
     folders: Sequence[ClassFolder],
     *,
     settings: StudySettings,
@@ -115,10 +115,10 @@ class Scored(Protocol):
         ...
 
 
-One = TypeVar("One", bound=Scored)
+ScoredRow = TypeVar("One", bound=Scored)
 
 
-def mean_of(trials: Sequence[One], number: Callable[[One], float] = lambda trial: trial.accuracy) -> Mean:
+def seed_mean(trials: Sequence[ScoredRow], number: Callable[[ScoredRow], float] = lambda trial: trial.accuracy) -> Mean:
     """Over the seeds, of the mean over targets: the spread tells how much another draw would have changed."""
     if not trials:
         raise EvalError("there is no trial to take the mean of. Name an arm and a target that were measured.")
@@ -137,13 +137,13 @@ class _Sitting:
     def zero_shot(self) -> float:
         return accuracy(self.engine, self.engine.backbone.visual, self.problem)
 
-    def measured(self, arm: Arm, ledger: Ledger) -> tuple[Trial, bool]:
+    def measured(self, arm: BankVariant, ledger: Ledger) -> tuple[Trial, bool]:
         problem, loop = self.problem, self.settings.loop().as_dict()
         key = key_of(self.engine.fingerprint, *arm.identity, problem.digest, problem.seed, loop)
         fields, fresh = ledger.once(key, lambda: self.trial(arm).as_dict())
         return Trial(**fields | {"arm": arm.name, "target": problem.target}), fresh
 
-    def trial(self, arm: Arm) -> Trial:
+    def trial(self, arm: BankVariant) -> Trial:
         problem, zero_shot = self.problem, self.zero_shot
         start = time.perf_counter()
         bank = arm.bank(problem)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from studies.problems.draw import as_image, read_pixels
 from torch import Tensor
 
 from atlas_engine.bank.vector import VectorInfo
@@ -29,9 +30,9 @@ from atlas_engine.data.support import Support
 from atlas_engine.errors import ConfigError, SupportError
 from atlas_engine.runtime import generator
 from atlas_engine.training import TrainSettings
-from studies.problems import Problem, StudySettings, as_picture, draw_problem, read_squares
+from studies.problems.few_shot import Problem, StudySettings, draw_problem
 
-__all__ = ["Pool", "PoolSettings", "dealt_again", "problem_of"]
+__all__ = ["PoolSettings", "UnseenPool", "draw_unseen_problem", "find_unseen"]
 
 LEAST = 6  # unseen pictures of a class, at least three of them to measure on
 
@@ -47,7 +48,7 @@ class PoolSettings(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class UnseenPool:
     """What a vector has not learned from: `choosing` and `testing` are positions among the pictures."""
 
     name: str
@@ -70,7 +71,7 @@ class Pool:
         most = max(1, settings.max_test // len(kept))
         test = self._some([third[i] for i in cut.test], most, seed=seed)
         support = Support(
-            tuple(as_picture(f"{self.name} {row}", self.squares[row]) for row in learned),
+            tuple(as_image(f"{self.name} {row}", self.squares[row]) for row in learned),
             tuple(place[self.labels[row]] for row in learned),
             tuple(self.classes[label] for label in kept),
         )
@@ -102,8 +103,8 @@ class Pool:
         return sorted(kept)
 
 
-def problem_of(
-    folder: ClassFolder, pool: Pool | None, shape: Preprocessing, *, settings: PoolSettings, seed: int
+def draw_unseen_problem(
+    folder: ClassFolder, pool: UnseenPool | None, shape: Preprocessing, *, settings: PoolSettings, seed: int
 ) -> Problem:
     """A problem from the pool or, where there is none, from all pictures of the folder."""
     if pool is not None:
@@ -112,7 +113,7 @@ def problem_of(
     return draw_problem(folder, shape, settings=draws, seed=seed)
 
 
-def dealt_again(folder: ClassFolder, info: VectorInfo, shape: Preprocessing) -> Pool | None:
+def find_unseen(folder: ClassFolder, info: VectorInfo, shape: Preprocessing) -> UnseenPool | None:
     """What the vector has not learned from; None where it does not say, or was made from other pictures."""
     made = info.provenance
     try:
@@ -121,7 +122,7 @@ def dealt_again(folder: ClassFolder, info: VectorInfo, shape: Preprocessing) -> 
     except (KeyError, ValueError, ConfigError):
         return None
     items = _drawn(folder, settings)
-    squares = read_squares(items, shape)
+    squares = read_pixels(items, shape)
     if _digest(items, squares) != made.get("data_sha256"):
         return None
     labels = tuple(item.label for item in items)
@@ -137,7 +138,7 @@ def dealt_again(folder: ClassFolder, info: VectorInfo, shape: Preprocessing) -> 
             f"dealt out again they are {len(split.train)} and {len(split.test)}. Give the --track-pattern "
             "that it was made with."
         )
-    return Pool(folder.name, folder.pretty, squares, labels, groups, split.val, split.test)
+    return UnseenPool(folder.name, folder.pretty, squares, labels, groups, split.val, split.test)
 
 
 def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, ...]:

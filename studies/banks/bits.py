@@ -25,21 +25,22 @@ from atlas_engine.compose.compose import Composer
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import EvalError
 from atlas_engine.runtime import generator
-from studies.donors import whole_bank
-from studies.ledger import Ledger, key_of
-from studies.problems import Problem
-from studies.selection import base_gradient
+from studies.banks.selection import base_gradient
+from studies.banks.task_vectors import whole_bank_variant
+from studies.banks.trials import BankVariant, Trial
+from studies.grid import Ledger, key_of
+from studies.problems.few_shot import Problem
 from studies.speed.measure import compare
-from studies.trials import Arm, Mean, Trial, mean_of
+from studies.tables import Mean, seed_mean
 
-__all__ = ["ORIGINAL", "STORAGES", "Cost", "bit_arms", "costs", "in_storages", "loss_of"]
+__all__ = ["ORIGINAL", "STORAGES", "StorageCost", "accuracy_loss", "measure_costs", "storage_variants", "store_in_formats"]
 
 ORIGINAL = "float32"
 STORAGES = (ORIGINAL, "float16", "int8", "int4", "low-rank-64", "low-rank-16")
 
 
 @dataclass(frozen=True)
-class Cost:
+class StorageCost:
     """One format: its bytes, an optimiser step's two readings of the bank, and how true it is to float32."""
 
     storage: str
@@ -55,7 +56,7 @@ class Cost:
         return asdict(self)
 
 
-def in_storages(bank: TaskVectorBank, storages: Sequence[str] = STORAGES) -> dict[str, TaskVectorBank]:
+def store_in_formats(bank: TaskVectorBank, storages: Sequence[str] = STORAGES) -> dict[str, TaskVectorBank]:
     """The bank in each format, float32 first; it must be the float32 original."""
     if bank.storage != ORIGINAL:
         raise EvalError(
@@ -65,19 +66,19 @@ def in_storages(bank: TaskVectorBank, storages: Sequence[str] = STORAGES) -> dic
     return {name: compress(bank, name) for name in dict.fromkeys((ORIGINAL, *storages))}
 
 
-def bit_arms(stored: Mapping[str, TaskVectorBank]) -> list[Arm]:
+def storage_variants(stored: Mapping[str, TaskVectorBank]) -> list[BankVariant]:
     """All vectors together, in each format."""
-    return [whole_bank(bank, name=name) for name, bank in stored.items()]
+    return [whole_bank_variant(bank, name=name) for name, bank in stored.items()]
 
 
-def costs(
+def measure_costs(
     engine: Atlas,
     stored: Mapping[str, TaskVectorBank],
     problem: Problem,
     *,
     ledger: Ledger,
     repeat: int = 9,
-) -> list[Cost]:
+) -> list[StorageCost]:
     """A row for each format. They are timed together, so either all are in the ledger or all are measured."""
     facts = (problem.digest, sorted(stored))
     keys = {name: key_of("costs", bank.fingerprint, name, *facts) for name, bank in stored.items()}
@@ -85,19 +86,19 @@ def costs(
     if not all(known.values()):
         found = _measured(engine, stored, problem, repeat=repeat)
         known = {cost.storage: ledger.put(keys[cost.storage], cost.as_dict()) for cost in found}
-    return [Cost(**row) for row in known.values() if row is not None]
+    return [StorageCost(**row) for row in known.values() if row is not None]
 
 
-def loss_of(trials: Sequence[Trial], storage: str) -> Mean:
+def accuracy_loss(trials: Sequence[Trial], storage: str) -> Mean:
     """Accuracy in a format less that in float32 on the same problems: below 0 is a loss."""
     original = {(trial.target, trial.seed): trial.accuracy for trial in trials if trial.arm == ORIGINAL}
     own = [trial for trial in trials if trial.arm == storage]
-    return mean_of(own, lambda trial: trial.accuracy - original[trial.target, trial.seed])
+    return seed_mean(own, lambda trial: trial.accuracy - original[trial.target, trial.seed])
 
 
 def _measured(
     engine: Atlas, stored: Mapping[str, TaskVectorBank], problem: Problem, *, repeat: int
-) -> list[Cost]:
+) -> list[StorageCost]:
     original = stored[ORIGINAL]
     wanted, *_ = slopes = _slopes(engine, stored, problem)
     times = compare(
@@ -107,7 +108,7 @@ def _measured(
     for (name, bank), slope in zip(stored.items(), slopes, strict=True):
         near = fidelity(original, bank).values()
         rows.append(
-            Cost(
+            StorageCost(
                 storage=name,
                 nbytes=bank.nbytes,
                 seconds=times.timings[name].median_seconds,

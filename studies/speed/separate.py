@@ -28,7 +28,7 @@ from atlas_engine.errors import EvalError
 from atlas_engine.runtime import resident_nbytes
 from studies.speed.measure import measure
 
-__all__ = ["Apart", "Calls", "extra_nbytes"]
+__all__ = ["Calls", "SeparateProcess", "extra_nbytes"]
 
 Calls = Mapping[str, Callable[[], tuple[Tensor, ...]]]
 """What a process can be asked for, by name."""
@@ -36,7 +36,7 @@ Calls = Mapping[str, Callable[[], tuple[Tensor, ...]]]
 _SECONDS_TO_LEAVE = 10.0
 
 
-class Apart:
+class SeparateProcess:
     """A process that holds `make(*args)`, started anew: nothing of this one's memory or settings is in it."""
 
     def __init__(self, make: Callable[..., Calls], *args: object) -> None:
@@ -69,7 +69,7 @@ class Apart:
         self._process.kill()
         self._process.join()
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> SeparateProcess:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -40,24 +40,24 @@ from atlas_engine.heads.base import text_logits
 from atlas_engine.objectives.multitask import TaskCrossEntropy
 from atlas_engine.runtime import drain
 from studies.low_rank import LowRankPlan, TrainableLowRank
-from studies.problems import share_right
-from studies.training_sets import SetSettings, TrainingSet, draw_training_set
+from studies.problems.few_shot import share_correct
+from studies.problems.training_sets import TrainingSet, TrainingSetSettings, draw_training_set
 
 __all__ = [
-    "StageSettings",
     "StudyTask",
     "StudyTasks",
-    "TrainingBench",
-    "answers",
-    "donors_for",
-    "own_vectors",
+    "TowerTrainer",
+    "TowerTrainingSettings",
+    "predict_logits",
+    "vectors_made_from",
+    "without_own_vectors",
 ]
 
 CHUNK = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageSettings(Settings):
+class TowerTrainingSettings(Settings):
     """How much of the tower learns, and how long."""
 
     share: float = setting(
@@ -75,10 +75,10 @@ class StageSettings(Settings):
         )
 
 
-class TrainingBench:
+class TowerTrainer:
     """An engine's tower cut in two: a frozen front, and an end that learns."""
 
-    def __init__(self, engine: Atlas, settings: StageSettings) -> None:
+    def __init__(self, engine: Atlas, settings: TowerTrainingSettings) -> None:
         self.engine, self.settings = engine, settings
         self._part = FrozenSplit(engine.backbone, share=settings.share)
         self._tower = self._part.tower
@@ -155,7 +155,7 @@ class TrainingBench:
 class StudyTask:
     """A training set on a stage, looked at once and not before something is to be learned from it."""
 
-    def __init__(self, stage: TrainingBench, drawn: TrainingSet, dataset: str) -> None:
+    def __init__(self, stage: TowerTrainer, drawn: TrainingSet, dataset: str) -> None:
         self.stage, self.drawn, self.dataset, self.digest = stage, drawn, dataset, drawn.digest
 
     @cached_property
@@ -176,20 +176,20 @@ class StudyTask:
     @cached_property
     def zero_shot(self) -> float:
         """The accuracy of the base model."""
-        return share_right(self.stage.zero_shot(self.test, self.text), self.drawn.test.labels)
+        return share_correct(self.stage.zero_shot(self.test, self.text), self.drawn.test.labels)
 
     def accuracy(self, subject: Trainable, *, images: int | None = None) -> float:
         """The subject's, after it has learned from the first so many pictures; none is all."""
         labels = self.drawn.train.labels[:images]
         values = self.stage.learned(subject, self.views[:, :images], labels, seed=self.drawn.seed)
-        return share_right(answers(subject, values, self.test), self.drawn.test.labels)
+        return share_correct(predict_logits(subject, values, self.test), self.drawn.test.labels)
 
 
 class StudyTasks:
     """Training sets of several folders on one stage, each drawn and looked at once, and kept."""
 
     def __init__(
-        self, stage: TrainingBench, folders: Mapping[str, ClassFolder], settings: SetSettings
+        self, stage: TowerTrainer, folders: Mapping[str, ClassFolder], settings: TrainingSetSettings
     ) -> None:
         self.stage, self.folders, self.settings = stage, folders, settings
         self._known: dict[tuple[str, int], StudyTask] = {}
@@ -204,21 +204,21 @@ class StudyTasks:
 
 
 @torch.no_grad()
-def answers(subject: Trainable, values: Mapping[str, Tensor], activations: Tensor, *, run: int = 0) -> Tensor:
+def predict_logits(subject: Trainable, values: Mapping[str, Tensor], activations: Tensor, *, run: int = 0) -> Tensor:
     """The logits (N C) of pictures seen as far as the cut (N …), by one of the runs."""
     logits_fn = subject.at(values).logits_fn(run)
     return torch.cat([logits_fn(part) for part in torch.split(activations, CHUNK)]).cpu()
 
 
-def own_vectors(bank: TaskVectorBank, folder: ClassFolder) -> list[str]:
+def vectors_made_from(bank: TaskVectorBank, folder: ClassFolder) -> list[str]:
     """The vectors that were made from this folder, by its name."""
     pairs = zip(bank.tasks, bank.infos, strict=True)
     return [task for task, info in pairs if folder.name in (task, info.dataset)]
 
 
-def donors_for(bank: TaskVectorBank, folder: ClassFolder) -> TaskVectorBank:
+def without_own_vectors(bank: TaskVectorBank, folder: ClassFolder) -> TaskVectorBank:
     """The bank without what was made from this folder: that has seen its test pictures."""
-    own = own_vectors(bank, folder)
+    own = vectors_made_from(bank, folder)
     if len(own) == len(bank):
         raise EvalError(f"every vector of the bank was made from {folder.name}. Give a bank with others too.")
     return bank.without(own) if own else bank

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from studies.problems.draw import ALIKE, draw_classes, draw_per_class, read_pixels
 from torch import Tensor
 
 from atlas_engine.clip.backbone import Preprocessing
@@ -22,14 +23,12 @@ from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.data.split import near_duplicate_groups, split_groups
 from atlas_engine.runtime import generator
-from studies.problems import ALIKE, read_squares, some_of_each
-from studies.zero_shot import draw_classes
 
-__all__ = ["LabelledSet", "SetSettings", "TrainingSet", "draw_training_set"]
+__all__ = ["LabelledSet", "TrainingSet", "TrainingSetSettings", "draw_training_set"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetSettings(Settings):
+class TrainingSetSettings(Settings):
     """Which training sets are drawn."""
 
     seeds: int = setting(3, help="training sets drawn from each folder", low=1)
@@ -78,14 +77,14 @@ class TrainingSet:
 
 
 def draw_training_set(
-    folder: ClassFolder, shape: Preprocessing, *, settings: SetSettings, seed: int
+    folder: ClassFolder, shape: Preprocessing, *, settings: TrainingSetSettings, seed: int
 ) -> TrainingSet:
     """The training set of this seed; every class gives about the same share of its pictures to the test."""
     drawn = draw_classes(folder, settings.max_classes, seed=seed)
     wanted = settings.max_train + settings.max_test
-    items = some_of_each(drawn, max(2, wanted // len(drawn.classes)), seed=seed)
+    items = draw_per_class(drawn, max(2, wanted // len(drawn.classes)), seed=seed)
     labels = [item.label for item in items]
-    squares = read_squares(items, shape)
+    squares = read_pixels(items, shape)
     groups = near_duplicate_groups(squares, labels, tracks=[item.track for item in items], alike=ALIKE)
     split = split_groups(
         labels, groups, val_share=0.0, test_share=settings.max_test / wanted, seed=seed, names=drawn.classes

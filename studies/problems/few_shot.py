@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 import torch
+from studies.problems.draw import draw_classes
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,20 +31,19 @@ from atlas_engine.data.support import Support
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import SupportError
 from atlas_engine.runtime import generator
-from studies.zero_shot import draw_classes
 
 __all__ = [
     "ALIKE",
     "Problem",
     "StudySettings",
     "accuracy",
-    "as_picture",
+    "as_image",
+    "draw_per_class",
     "draw_problem",
-    "read_squares",
-    "share_right",
-    "shown_shots",
-    "some_of_each",
-    "units",
+    "read_pixels",
+    "share_correct",
+    "shot_pixels",
+    "unit_features",
     "with_shots",
 ]
 
@@ -89,9 +89,9 @@ def draw_problem(folder: ClassFolder, shape: Preprocessing, *, settings: StudySe
     """The problem of this seed: as many shots a class as asked for, and as many test pictures of each."""
     drawn = draw_classes(folder, settings.max_classes, seed=seed)
     share = max(1, settings.max_test // len(drawn.classes))
-    items = some_of_each(drawn, SPARE * settings.shots + share, seed=seed)
+    items = draw_per_class(drawn, SPARE * settings.shots + share, seed=seed)
     labels = tuple(item.label for item in items)
-    squares = read_squares(items, shape)
+    squares = read_pixels(items, shape)
     groups = near_duplicate_groups(squares, labels, tracks=[item.track for item in items], alike=ALIKE)
     shots: list[int] = []
     test: list[int] = []
@@ -100,7 +100,7 @@ def draw_problem(folder: ClassFolder, shape: Preprocessing, *, settings: StudySe
         learned, held_out = _dealt([groups[index] for index in own], settings.shots, name=name)
         shots += [own[place] for place in learned]
         test += [own[place] for place in held_out[:share]]
-    learned_from = tuple(as_picture(items[index].name, squares[index]) for index in shots)
+    learned_from = tuple(as_image(items[index].name, squares[index]) for index in shots)
     support = Support(learned_from, tuple(labels[index] for index in shots), drawn.pretty)
     problem = Problem(folder.name, seed, support, squares[test], torch.tensor([labels[i] for i in test]), "")
     return replace(problem, digest=_digest(problem))
@@ -120,14 +120,14 @@ def with_shots(problem: Problem, shots: int) -> Problem:
     return replace(fewer, digest=_digest(fewer))
 
 
-def shown_shots(engine: Atlas, problem: Problem) -> Tensor:
+def shot_pixels(engine: Atlas, problem: Problem) -> Tensor:
     """The shots as the tower's squares, (N 3 S S) uint8."""
     shape = engine.backbone.preprocessing
     return problem.support.squares(shape.size, resize=shape.resize, interpolation=shape.interpolation)
 
 
 @torch.inference_mode()
-def units(engine: Atlas, tower: nn.Module, squares: Tensor) -> Tensor:
+def unit_features(engine: Atlas, tower: nn.Module, squares: Tensor) -> Tensor:
     """Features (N D) of length 1, for squares (N 3 S S)."""
     parts = [
         tower(engine.backbone.as_input(some.float() / 255)).float() for some in torch.split(squares, CHUNK)
@@ -138,10 +138,10 @@ def units(engine: Atlas, tower: nn.Module, squares: Tensor) -> Tensor:
 def accuracy(engine: Atlas, tower: nn.Module, problem: Problem) -> float:
     """The share of the test pictures that the tower tells right, under the head of the problem's classes."""
     head = engine.head(problem.support.classes)
-    return share_right(units(engine, tower, problem.squares) @ head.T, problem.labels)  # (N D) @ (D C)
+    return share_correct(unit_features(engine, tower, problem.squares) @ head.T, problem.labels)  # (N D) @ (D C)
 
 
-def share_right(logits: Tensor, labels: Tensor) -> float:
+def share_correct(logits: Tensor, labels: Tensor) -> float:
     """The share of pictures whose largest logit (N C) is their class (N)."""
     return int((logits.argmax(dim=1).cpu() == labels).sum()) / len(labels)
 
@@ -149,7 +149,7 @@ def share_right(logits: Tensor, labels: Tensor) -> float:
 # ---- drawing
 
 
-def read_squares(items: Sequence[LabelledFile], shape: Preprocessing) -> Tensor:
+def read_pixels(items: Sequence[LabelledFile], shape: Preprocessing) -> Tensor:
     """The pictures as the tower's squares, (N 3 S S) uint8; no two lie in memory as they are in the files."""
     squares = []
     for item in items:
@@ -158,12 +158,12 @@ def read_squares(items: Sequence[LabelledFile], shape: Preprocessing) -> Tensor:
     return torch.stack(squares)
 
 
-def as_picture(name: str, square: Tensor) -> Image:
+def as_image(name: str, square: Tensor) -> Image:
     """A square (3 S S) as a picture of that name."""
     return Image(name, square.permute(1, 2, 0).numpy())
 
 
-def some_of_each(folder: ClassFolder, most: int, *, seed: int) -> tuple[LabelledFile, ...]:
+def draw_per_class(folder: ClassFolder, most: int, *, seed: int) -> tuple[LabelledFile, ...]:
     """At most so many pictures of each class, in an order drawn by seed."""
     draw = generator(seed)
     kept: list[LabelledFile] = []

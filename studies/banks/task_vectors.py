@@ -16,14 +16,14 @@ import torch
 
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.views.coefficients import layer_name
-from studies.problems import Problem
-from studies.trials import ALL, Arm
+from studies.banks.trials import ALL, BankVariant
+from studies.problems.few_shot import Problem
 
-__all__ = ["Anatomy", "anatomy", "donor_arms", "whole_bank"]
+__all__ = ["BankGeometry", "bank_geometry", "single_vector_variants", "whole_bank_variant"]
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class BankGeometry:
     """How like each other the vectors are, and where in the tower each has its length."""
 
     tasks: tuple[str, ...]
@@ -36,19 +36,19 @@ class Anatomy:
         return asdict(self)
 
 
-def donor_arms(bank: TaskVectorBank) -> list[Arm]:
+def single_vector_variants(bank: TaskVectorBank) -> list[BankVariant]:
     """Each vector alone, and then all of them. A vector keeps its trials in whatever bank it comes."""
     alone = [_alone(bank, task, info.digest) for task, info in zip(bank.tasks, bank.infos, strict=True)]
-    return [*alone, whole_bank(bank)] if len(alone) > 1 else alone
+    return [*alone, whole_bank_variant(bank)] if len(alone) > 1 else alone
 
 
-def whole_bank(bank: TaskVectorBank, *, name: str = ALL) -> Arm:
+def whole_bank_variant(bank: TaskVectorBank, *, name: str = ALL) -> BankVariant:
     """Every vector of the bank."""
-    return Arm(name, len(bank), (bank.fingerprint, bank.storage), lambda _: bank)
+    return BankVariant(name, len(bank), (bank.fingerprint, bank.storage), lambda _: bank)
 
 
 @torch.no_grad()
-def anatomy(bank: TaskVectorBank) -> Anatomy:
+def bank_geometry(bank: TaskVectorBank) -> BankGeometry:
     """Cosines and lengths, read off the bank block by block. A vector of zeros is like none, itself included.
 
     cosine[t, s] = ⟨τ_t, τ_s⟩ / ‖τ_t‖ ‖τ_s‖        norms[t, l] = √ Σ_{m in layer l} ‖τ[t, m]‖²
@@ -63,14 +63,14 @@ def anatomy(bank: TaskVectorBank) -> Anatomy:
     scale = torch.outer(lengths, lengths)
     cosine = torch.where(scale > 0, whole / scale.clamp_min(1e-300), 0.0)
     norms = gram.diagonal(dim1=1, dim2=2).T.sqrt()  # (T layers)
-    return Anatomy(bank.tasks, tuple(map(layer_name, layers)), _tuples(cosine), _tuples(norms))
+    return BankGeometry(bank.tasks, tuple(map(layer_name, layers)), _tuples(cosine), _tuples(norms))
 
 
-def _alone(bank: TaskVectorBank, task: str, digest: str) -> Arm:
+def _alone(bank: TaskVectorBank, task: str, digest: str) -> BankVariant:
     def only(_: Problem) -> TaskVectorBank:
         return bank.select([task])
 
-    return Arm(task, 1, (bank.base, task, digest, bank.storage), only)
+    return BankVariant(task, 1, (bank.base, task, digest, bank.storage), only)
 
 
 def _tuples(matrix: torch.Tensor) -> tuple[tuple[float, ...], ...]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+from studies.problems.draw import as_image, draw_classes, read_pixels
 from torch import Tensor
 
 from atlas_engine.clip.backbone import Preprocessing
@@ -25,10 +26,8 @@ from atlas_engine.data.folders import ClassFolder
 from atlas_engine.data.image import Image
 from atlas_engine.runtime import generator
 from studies.corruptions import Corruption
-from studies.problems import as_picture, read_squares
-from studies.zero_shot import draw_classes
 
-__all__ = ["EVERY", "FEW", "PRESENT", "Draw", "Roll", "draw_rolls"]
+__all__ = ["EVERY", "FEW", "PRESENT", "DrawnImages", "DrawnRoll", "draw_rolls"]
 
 EVERY, FEW = "all", "few"
 PRESENT = (EVERY, FEW)
@@ -38,7 +37,7 @@ FEW_SHARE = 1 / 3
 
 
 @dataclass(frozen=True, eq=False)
-class Roll:
+class DrawnRoll:
     """All that a learner may see: pictures as the tower's squares, and the classes that are asked for."""
 
     classes: tuple[str, ...]
@@ -48,7 +47,7 @@ class Roll:
     def pictures(self) -> tuple[Image, ...]:
         """The squares as pictures. They are numbered: a file's own name would tell its class."""
         return tuple(
-            as_picture(f"picture {number}", square) for number, square in enumerate(self.squares, start=1)
+            as_image(f"picture {number}", square) for number, square in enumerate(self.squares, start=1)
         )
 
     def __repr__(self) -> str:
@@ -56,7 +55,7 @@ class Roll:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Draw:
+class DrawnImages:
     """The pictures of one seed, and where among them the rolls are."""
 
     seed: int
@@ -69,11 +68,11 @@ class Draw:
         """Where the pictures of a roll are; fewer than `size` where there are no more."""
         return list(self.orders[present][:size])
 
-    def roll(self, places: Sequence[int]) -> Roll:
+    def roll(self, places: Sequence[int]) -> DrawnRoll:
         """What may be seen of these pictures."""
-        return Roll(self.classes, self.squares[list(places)])
+        return DrawnRoll(self.classes, self.squares[list(places)])
 
-    def damaged(self, corruption: Corruption) -> Draw:
+    def damaged(self, corruption: Corruption) -> DrawnImages:
         """The same rolls, every picture damaged; each in its own way, and the same in all rolls."""
         return replace(self, squares=corruption(self.squares, seed=self.seed))
 
@@ -96,16 +95,16 @@ def draw_rolls(
     max_classes: int | None = None,
     present: Sequence[str] = PRESENT,
     seed: int,
-) -> Draw:
+) -> DrawnImages:
     """Every roll of this seed, of at most `most` pictures; only pictures of these are read, each once."""
     drawn = draw_classes(folder, max_classes, seed=seed)
     orders = {name: order[:most] for name, order in _orders(drawn, seed=seed).items() if name in present}
     items = sorted(set().union(*orders.values()))
     place = {item: index for index, item in enumerate(items)}
-    return Draw(
+    return DrawnImages(
         seed,
         drawn.pretty,
-        read_squares([drawn.items[item] for item in items], shape),
+        read_pixels([drawn.items[item] for item in items], shape),
         torch.tensor([drawn.items[item].label for item in items]),
         {name: tuple(place[item] for item in order) for name, order in orders.items()},
     )

@@ -25,12 +25,11 @@ from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.engine import Atlas
 from atlas_engine.recipe import Recipe
-from studies.choices import keep_once
-from studies.ledger import Ledger, key_of
-from studies.problems import Problem, accuracy, share_right
-from studies.unseen import Pool, PoolSettings, problem_of
+from studies.grid import Ledger, drop_repeats, key_of
+from studies.problems.few_shot import Problem, accuracy, share_correct
+from studies.problems.unseen import PoolSettings, UnseenPool, draw_unseen_problem
 
-__all__ = ["WAYS", "ForgetMethod", "NegationRow", "NegationSettings", "Target", "right_share", "run_negation"]
+__all__ = ["FORGET_METHODS", "ForgetMethod", "NegationRow", "NegationSettings", "VectorTask", "recipe_accuracy", "run_negation"]
 
 
 class ForgetMethod(NamedTuple):
@@ -40,7 +39,7 @@ class ForgetMethod(NamedTuple):
     whole_bank: bool = False  # or the target's own vector alone
 
 
-WAYS = MappingProxyType(
+FORGET_METHODS = MappingProxyType(
     {
         SCALAR: ForgetMethod(SCALAR),
         ATLAS: ForgetMethod(ATLAS),
@@ -54,7 +53,7 @@ WAYS = MappingProxyType(
 class NegationSettings(PoolSettings):
     """Which problems are drawn, and which ways are compared on them."""
 
-    methods: tuple[str, ...] = setting(tuple(WAYS), help="ways to forget", choices=tuple(WAYS))
+    methods: tuple[str, ...] = setting(tuple(FORGET_METHODS), help="ways to forget", choices=tuple(FORGET_METHODS))
     control_classes: int = setting(20, help="most classes of the control", low=2)
     control_test: int = setting(300, help="most pictures of the control to measure on", low=2)
     keep: float = setting(0.95, help="share of the control's zero-shot accuracy to keep", low=0, high=1)
@@ -62,7 +61,7 @@ class NegationSettings(PoolSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep_once(self, "methods")
+        drop_repeats(self, "methods")
 
     def config(self) -> NegateConfig:
         """How the engine is asked."""
@@ -75,12 +74,12 @@ class NegationSettings(PoolSettings):
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class VectorTask:
     """A folder to forget, its own vector, and what that has not learned from (None: all, as far as known)."""
 
     folder: ClassFolder
     vector: str
-    pool: Pool | None = None
+    pool: UnseenPool | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class NegationRow:
 
 def run_negation(
     engine: Atlas,
-    targets: Mapping[str, Target],
+    targets: Mapping[str, VectorTask],
     control: ClassFolder,
     *,
     settings: NegationSettings,
@@ -128,9 +127,9 @@ def run_negation(
     shape = engine.backbone.preprocessing
     for seed in range(settings.seeds):
         on_start("control, reading")
-        kept = problem_of(control, None, shape, settings=settings.control(), seed=seed)
+        kept = draw_unseen_problem(control, None, shape, settings=settings.control(), seed=seed)
         for dataset, target in targets.items():
-            problem = problem_of(target.folder, target.pool, shape, settings=settings, seed=seed)
+            problem = draw_unseen_problem(target.folder, target.pool, shape, settings=settings, seed=seed)
             sitting = _Sitting(engine, target, problem, kept, settings.config())
             for name in settings.methods:
                 on_start(f"{dataset}, seed {seed}, {name}")
@@ -142,7 +141,7 @@ class _Sitting:
     """One target beside one control."""
 
     engine: Atlas
-    target: Target
+    target: VectorTask
     problem: Problem
     control: Problem
     config: NegateConfig
@@ -156,7 +155,7 @@ class _Sitting:
         return accuracy(self.engine, visual, self.problem), accuracy(self.engine, visual, self.control)
 
     def row(self, dataset: str, name: str) -> NegationRow:
-        way, engine, seed = WAYS[name], self.engine, self.problem.seed
+        way, engine, seed = FORGET_METHODS[name], self.engine, self.problem.seed
         bank, start = self.bank(way), time.perf_counter()
         run = engine.negate(
             self.problem.support,
@@ -174,8 +173,8 @@ class _Sitting:
             vector=self.target.vector,
             method=name,
             seed=seed,
-            target=right_share(engine, result.recipe, self.problem, TARGET, bank=bank),
-            control=right_share(engine, result.recipe, self.control, CONTROL, bank=bank),
+            target=recipe_accuracy(engine, result.recipe, self.problem, TARGET, bank=bank),
+            control=recipe_accuracy(engine, result.recipe, self.control, CONTROL, bank=bank),
             target_zero_shot=self.zero_shot[0],
             control_zero_shot=self.zero_shot[1],
             n_target=len(self.problem.labels),
@@ -185,14 +184,14 @@ class _Sitting:
         )
 
 
-def right_share(engine: Atlas, recipe: Recipe, problem: Problem, task: str, *, bank: TaskVectorBank) -> float:
+def recipe_accuracy(engine: Atlas, recipe: Recipe, problem: Problem, task: str, *, bank: TaskVectorBank) -> float:
     """The share of the problem's test pictures that a recipe names right among the task's own classes."""
     logits = engine.logits(recipe, problem.squares, bank=bank)[:, task_columns(recipe, task)]
-    return share_right(logits, problem.labels)
+    return share_correct(logits, problem.labels)
 
 
 def _measured(sitting: _Sitting, dataset: str, name: str, ledger: Ledger) -> tuple[NegationRow, bool]:
-    bank = sitting.bank(WAYS[name])
+    bank = sitting.bank(FORGET_METHODS[name])
     problems = (sitting.problem.digest, sitting.control.digest, sitting.problem.seed)
     facts = (bank.fingerprint, bank.storage, sitting.target.vector, sitting.config.as_dict())
     key = key_of("negation", sitting.engine.fingerprint, *problems, name, *facts)
