@@ -1,39 +1,49 @@
-"""Ways to forget, compared: each on every target and seed, with one control. Knows nothing of tables.
+"""Methods to forget a task, compared on every target and seed beside one control: `atlas eval negate`.
 
-    targets = {"pets": Target(folder, "pets", pool)}
+    targets = {"pets": VectorTask(folder, "pets", pool)}
     for row, fresh in run_negation(engine, targets, control, settings=settings, ledger=Ledger()): ...
 
-A row says the accuracy on the target and on the control, before (`…_zero_shot`) and after, on pictures that
-nothing was learned from or chosen by. The control's classes and pictures are drawn by the same seed.
+A row has the accuracy on the target and on the control, before (`…_zero_shot`) and after, on images that
+nothing was learned from or chosen by. The control's classes and images are drawn by the same seed.
 """
 
 from __future__ import annotations
 
+import functools
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from atlas_engine.adapt.arithmetic.config import NegateConfig
 from atlas_engine.adapt.arithmetic.negation import ATLAS, CONTROL, SCALAR, TARGET
-from atlas_engine.adapt.arithmetic.recipes import task_columns
 from atlas_engine.adapt.verdict import ZERO_SHOT
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.engine import Atlas
-from atlas_engine.recipe import Recipe
-from studies.grid import Ledger, drop_repeats, key_of
-from studies.problems.few_shot import Problem, accuracy, share_correct
-from studies.problems.unseen import PoolSettings, UnseenPool, draw_unseen_problem
+from atlas_engine.views.heatmap import Grid
+from studies.grid import Cell, Ledger, OnStart, StudyRow, drop_repeats, ignore_note, run_grid
+from studies.problems.few_shot import Problem, accuracy, recipe_accuracy
+from studies.problems.unseen import PoolSettings, VectorTask, draw_unseen_problem
+from studies.tables import MEAN, ResultTable, distinct, grid_values, seed_mean, where
 
-__all__ = ["FORGET_METHODS", "ForgetMethod", "NegationRow", "NegationSettings", "VectorTask", "recipe_accuracy", "run_negation"]
+__all__ = [
+    "FORGET_METHODS",
+    "ForgetMethod",
+    "NegationRow",
+    "NegationSettings",
+    "negation_grid",
+    "negation_tables",
+    "run_negation",
+]
 
 
 class ForgetMethod(NamedTuple):
-    """A way to forget: how the engine is asked, and with which vectors."""
+    """The engine's method, and the vectors it may use."""
 
     method: str
     whole_bank: bool = False  # or the target's own vector alone
@@ -51,11 +61,13 @@ FORGET_METHODS = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class NegationSettings(PoolSettings):
-    """Which problems are drawn, and which ways are compared on them."""
+    """Which problems are drawn, and which methods are compared on them."""
 
-    methods: tuple[str, ...] = setting(tuple(FORGET_METHODS), help="ways to forget", choices=tuple(FORGET_METHODS))
+    methods: tuple[str, ...] = setting(
+        tuple(FORGET_METHODS), help="ways to forget", choices=tuple(FORGET_METHODS)
+    )
     control_classes: int = setting(20, help="most classes of the control", low=2)
-    control_test: int = setting(300, help="most pictures of the control to measure on", low=2)
+    control_test: int = setting(300, help="most images of the control to measure on", low=2)
     keep: float = setting(0.95, help="share of the control's zero-shot accuracy to keep", low=0, high=1)
     steps: int | None = setting(None, help="optimiser steps; none is the product's", low=0)
 
@@ -64,7 +76,7 @@ class NegationSettings(PoolSettings):
         drop_repeats(self, "methods")
 
     def config(self) -> NegateConfig:
-        """How the engine is asked."""
+        """The engine's config."""
         chosen = NegateConfig(keep=self.keep)
         return chosen if self.steps is None else NegateConfig(keep=self.keep, steps=self.steps)
 
@@ -73,18 +85,9 @@ class NegationSettings(PoolSettings):
         return PoolSettings(learn=self.learn, max_classes=self.control_classes, max_test=self.control_test)
 
 
-@dataclass(frozen=True, eq=False)
-class VectorTask:
-    """A folder to forget, its own vector, and what that has not learned from (None: all, as far as known)."""
-
-    folder: ClassFolder
-    vector: str
-    pool: UnseenPool | None = None
-
-
 @dataclass(frozen=True)
-class NegationRow:
-    """One way on one target: accuracies of the target and the control, after and before."""
+class NegationRow(StudyRow):
+    """One method on one target: accuracies of the target and the control, after and before."""
 
     dataset: str
     vector: str
@@ -96,7 +99,7 @@ class NegationRow:
     control_zero_shot: float
     n_target: int
     n_control: int
-    kept: str  # what the way itself kept: zero-shot where it could not forget within the bound
+    kept: str  # what the method itself kept: zero-shot where it could not forget within the bound
     seconds: float
 
     @property
@@ -109,10 +112,6 @@ class NegationRow:
         """The control's accuracy after, as a share of that before."""
         return self.control / self.control_zero_shot if self.control_zero_shot else 1.0
 
-    def as_dict(self) -> dict[str, Any]:
-        """The row as plain JSON types."""
-        return asdict(self)
-
 
 def run_negation(
     engine: Atlas,
@@ -121,47 +120,65 @@ def run_negation(
     *,
     settings: NegationSettings,
     ledger: Ledger,
-    on_start: Callable[[str], None] = lambda _: None,
+    on_start: OnStart = ignore_note,
 ) -> Iterator[tuple[NegationRow, bool]]:
-    """Every row, the first seed of all targets first, and whether it was measured now."""
+    """Every row, and whether it was measured now."""
     shape = engine.backbone.preprocessing
-    for seed in range(settings.seeds):
-        on_start("control, reading")
-        kept = draw_unseen_problem(control, None, shape, settings=settings.control(), seed=seed)
-        for dataset, target in targets.items():
-            problem = draw_unseen_problem(target.folder, target.pool, shape, settings=settings, seed=seed)
-            sitting = _Sitting(engine, target, problem, kept, settings.config())
-            for name in settings.methods:
-                on_start(f"{dataset}, seed {seed}, {name}")
-                yield _measured(sitting, dataset, name, ledger)
+
+    @functools.lru_cache(maxsize=1)  # all targets of a seed share its control
+    def control_problem(seed: int) -> Problem:
+        return draw_unseen_problem(control, None, shape, settings=settings.control(), seed=seed)
+
+    def cells_of(dataset: str, task: VectorTask, seed: int) -> Iterator[Cell[NegationRow]]:
+        problem = draw_unseen_problem(task.folder, task.pool, shape, settings=settings, seed=seed)
+        trial = _NegationTrial(engine, dataset, task, problem, control_problem(seed), settings.config())
+        for name in settings.methods:
+            yield trial.cell(name)
+
+    return run_grid(targets, cells_of, seeds=settings.seeds, ledger=ledger, on_start=on_start)
 
 
 @dataclass(frozen=True, eq=False)
-class _Sitting:
+class _NegationTrial:
     """One target beside one control."""
 
     engine: Atlas
-    target: VectorTask
+    dataset: str
+    task: VectorTask
     problem: Problem
     control: Problem
     config: NegateConfig
 
-    def bank(self, way: ForgetMethod) -> TaskVectorBank:
-        return self.engine.bank if way.whole_bank else self.engine.bank.select([self.target.vector])
+    def cell(self, name: str) -> Cell[NegationRow]:
+        bank, seed = self.bank(FORGET_METHODS[name]), self.problem.seed
+        problems = (self.problem.digest, self.control.digest, seed)
+        facts = (bank.fingerprint, bank.storage, self.task.vector, self.config.as_dict())
+        return Cell(
+            f"{self.dataset}, seed {seed}, {name}",
+            ("negation", self.engine.fingerprint, *problems, name, *facts),
+            lambda: self.measure(name).as_dict(),
+            NegationRow,
+            {"dataset": self.dataset},
+        )
+
+    def bank(self, chosen: ForgetMethod) -> TaskVectorBank:
+        """The vectors that a method may use."""
+        return self.engine.bank if chosen.whole_bank else self.engine.bank.select([self.task.vector])
 
     @cached_property
     def zero_shot(self) -> tuple[float, float]:
+        """The base model's accuracy on the target and on the control."""
         visual = self.engine.backbone.visual
         return accuracy(self.engine, visual, self.problem), accuracy(self.engine, visual, self.control)
 
-    def row(self, dataset: str, name: str) -> NegationRow:
-        way, engine, seed = FORGET_METHODS[name], self.engine, self.problem.seed
-        bank, start = self.bank(way), time.perf_counter()
+    def measure(self, name: str) -> NegationRow:
+        chosen, engine, seed = FORGET_METHODS[name], self.engine, self.problem.seed
+        bank, start = self.bank(chosen), time.perf_counter()
         run = engine.negate(
             self.problem.support,
             self.control.support,
-            vector=self.target.vector,
-            method=way.method,
+            vector=self.task.vector,
+            method=chosen.method,
             config=self.config,
             bank=bank,
             seed=seed,
@@ -169,8 +186,8 @@ class _Sitting:
         result = run.result()
         seconds = time.perf_counter() - start
         return NegationRow(
-            dataset=dataset,
-            vector=self.target.vector,
+            dataset=self.dataset,
+            vector=self.task.vector,
             method=name,
             seed=seed,
             target=recipe_accuracy(engine, result.recipe, self.problem, TARGET, bank=bank),
@@ -184,16 +201,68 @@ class _Sitting:
         )
 
 
-def recipe_accuracy(engine: Atlas, recipe: Recipe, problem: Problem, task: str, *, bank: TaskVectorBank) -> float:
-    """The share of the problem's test pictures that a recipe names right among the task's own classes."""
-    logits = engine.logits(recipe, problem.squares, bank=bank)[:, task_columns(recipe, task)]
-    return share_correct(logits, problem.labels)
+# ---- the report
+
+Rows = Sequence[NegationRow]
+Number = Callable[[NegationRow], float]
 
 
-def _measured(sitting: _Sitting, dataset: str, name: str, ledger: Ledger) -> tuple[NegationRow, bool]:
-    bank = sitting.bank(FORGET_METHODS[name])
-    problems = (sitting.problem.digest, sitting.control.digest, sitting.problem.seed)
-    facts = (bank.fingerprint, bank.storage, sitting.target.vector, sitting.config.as_dict())
-    key = key_of("negation", sitting.engine.fingerprint, *problems, name, *facts)
-    fields, fresh = ledger.once(key, lambda: sitting.row(dataset, name).as_dict())
-    return NegationRow(**fields | {"dataset": dataset}), fresh
+def negation_tables(rows: Rows) -> list[ResultTable]:
+    """Means over targets, then the target and the control of each."""
+    lines: list[tuple[object, ...]] = [
+        (
+            ZERO_SHOT,
+            seed_mean(rows, lambda row: row.target_zero_shot).percent(),
+            seed_mean(rows, lambda row: row.control_zero_shot).percent(),
+            "100.0",
+            "–",
+            "–",
+        )
+    ]
+    for method in distinct(rows, "method"):
+        own = where(rows, method=method)
+        lines.append(
+            (
+                method,
+                seed_mean(own).percent(),
+                seed_mean(own, lambda row: row.control).percent(),
+                seed_mean(own, lambda row: row.kept_share).percent(),
+                f"{sum(row.kept == ZERO_SHOT for row in own)} of {len(own)}",
+                f"{statistics.median(row.seconds for row in own):.0f}",
+            )
+        )
+    count = len(distinct(rows, "dataset"))
+    title = f"Forgetting: accuracy in %, mean over {count} target(s), each beside the control"
+    columns = ("method", "target (lower)", "control", "control kept %", "nothing forgotten", "seconds")
+    return [
+        ResultTable(title, lines, columns),
+        _by_target("Target", rows, lambda row: row.target, lambda row: row.target_zero_shot),
+        _by_target("Control", rows, lambda row: row.control, lambda row: row.control_zero_shot),
+    ]
+
+
+def negation_grid(rows: Rows) -> Grid:
+    """Methods × targets: points of target accuracy that are lost."""
+
+    def points(own: Rows) -> float:
+        return 100 * seed_mean(own, lambda row: row.target - row.target_zero_shot).mean
+
+    seeds = len({row.seed for row in rows})
+    return Grid(
+        "What is forgotten",
+        distinct(rows, "method"),
+        (*distinct(rows, "dataset"), MEAN),
+        grid_values(rows, points, row="method", column="dataset"),
+        about=f"Accuracy of the target against zero-shot in points; mean of {seeds} seed(s).",
+    )
+
+
+def _by_target(what: str, rows: Rows, after: Number, before: Number) -> ResultTable:
+    targets, methods = distinct(rows, "dataset"), distinct(rows, "method")
+    lines: list[tuple[object, ...]] = [
+        (ZERO_SHOT, *(seed_mean(where(rows, dataset=target), before).percent() for target in targets))
+    ]
+    for method in methods:
+        cells = (seed_mean(where(rows, dataset=name, method=method), after).percent() for name in targets)
+        lines.append((method, *cells))
+    return ResultTable(f"{what} accuracy in %, by target", lines, ("method", *targets))

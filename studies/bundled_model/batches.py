@@ -16,7 +16,16 @@ from torch.nn import functional as F
 from atlas_engine.errors import SupportError
 from studies.bundled_model.words import imagenet
 
-__all__ = ["UNKNOWN", "AlignmentData", "augment", "imagenet_labels", "mix_labels", "normalise", "outline", "posterise"]
+__all__ = [
+    "UNKNOWN",
+    "AlignmentData",
+    "augment",
+    "imagenet_labels",
+    "mix_labels",
+    "normalise",
+    "outline",
+    "posterise",
+]
 
 MIN_CROP = 0.5  # share of the side
 STYLE_SHARE = 0.4  # of images that are restyled

@@ -18,7 +18,16 @@ from atlas_engine import runtime
 from atlas_engine.clip import bundled
 from studies.bundled_model.student import Words
 
-__all__ = ["Concept", "concept_embeddings", "concept_words", "embed_words", "imagenet", "text_projection", "text_reader", "without_shared_direction"]
+__all__ = [
+    "Concept",
+    "concept_embeddings",
+    "concept_words",
+    "embed_words",
+    "imagenet",
+    "text_projection",
+    "text_reader",
+    "without_shared_direction",
+]
 
 CHUNK = 256
 TextEncoder = Callable[[Sequence[str]], Tensor]

@@ -57,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
         )
         solver = Solver(engine, bank=bank, config=settings.budget())
         rows = followed(
-            lambda on_start: run_few_shot(solver, folders, settings=settings, ledger=ledger, on_start=on_start),
+            lambda on_start: run_few_shot(
+                solver, folders, settings=settings, ledger=ledger, on_start=on_start
+            ),
             len(folders) * settings.seeds * len(settings.shots) * len(settings.methods),
         )
         about = _about(solver, settings)

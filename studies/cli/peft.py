@@ -134,7 +134,9 @@ def _low_rank(
     return {"LoRA vectors": lora.without(gone) if gone else lora}
 
 
-def _about(engine: Atlas, bank: TaskVectorBank, drawn: TrainingSetSettings, learned: TowerTrainingSettings) -> str:
+def _about(
+    engine: Atlas, bank: TaskVectorBank, drawn: TrainingSetSettings, learned: TowerTrainingSettings
+) -> str:
     """What the numbers depend on, to stand below the tables."""
     return (
         f"{bank_words(engine, bank)}, without what was made from a folder; {drawn.seeds} seed(s), at most "

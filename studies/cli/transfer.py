@@ -88,7 +88,9 @@ def _count(
 ) -> int:
     from studies.transfer import matching_folders
 
-    domains = sum(1 + len(matching_folders(source, others)) + len(settings.damages) for source in sources.values())
+    domains = sum(
+        1 + len(matching_folders(source, others)) + len(settings.damages) for source in sources.values()
+    )
     return domains * settings.seeds * len(settings.methods)
 
 

@@ -12,7 +12,18 @@ from atlas_engine.data.folders import display_name
 from studies.datasets.packages import read_member, read_members
 from studies.datasets.readers import SetExample
 
-__all__ = ["clip_art", "clip_art_files", "description", "emoji_fluent", "emoji_google", "emoji_twitter", "fluent_files", "named_clip_art", "named_emoji", "named_stamps"]
+__all__ = [
+    "clip_art",
+    "clip_art_files",
+    "description",
+    "emoji_fluent",
+    "emoji_google",
+    "emoji_twitter",
+    "fluent_files",
+    "named_clip_art",
+    "named_emoji",
+    "named_stamps",
+]
 
 Entry = dict[str, Any]  # of an emoji, in the table of all
 

@@ -18,7 +18,20 @@ from atlas_engine.data.image import ImageLimits
 from atlas_engine.errors import SupportError
 from studies.datasets.packages import read_member, read_members
 
-__all__ = ["SetExample", "all_doodles", "capped", "chest_xrays", "cifar10", "doodles", "fashion_mnist", "mnist", "small_images", "solar_cells", "traffic_lamps"]
+__all__ = [
+    "SetExample",
+    "all_doodles",
+    "capped",
+    "chest_xrays",
+    "cifar10",
+    "doodles",
+    "fashion_mnist",
+    "mnist",
+    "small_images",
+    "solar_cells",
+    "traffic_lamps",
+]
+
 
 @dataclass(frozen=True, eq=False)
 class SetExample:

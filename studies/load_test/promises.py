@@ -25,7 +25,14 @@ from studies.load_test.visitors import (
     visitor_requests,
 )
 
-__all__ = ["Promise", "measure_crowd", "measure_memory", "measure_one_visitor", "measure_page", "memory_growth"]
+__all__ = [
+    "Promise",
+    "measure_crowd",
+    "measure_memory",
+    "measure_one_visitor",
+    "measure_page",
+    "memory_growth",
+]
 
 WARM = 0.25  # of all runs, at least, before memory is held against what it was
 FLAT_MEGABYTES = 40.0  # what an allocator may keep back; 200 leaks of a picture's size are more

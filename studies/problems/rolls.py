@@ -1,13 +1,13 @@
-"""Photo rolls drawn from a folder of classes, clean or damaged, with the labels kept apart from them.
+"""Rolls of unlabelled images drawn from a folder of classes, clean or corrupted; labels are kept apart.
 
-    draw = draw_rolls(folder, engine.backbone.preprocessing, most=100, seed=0)
-    places = draw.places("few", 20)               # of the first twenty pictures of a third of the classes
-    draw.damaged(Corruption.parse("fog:3")).roll(places)    # what a learner sees: squares and class names
-    draw.labels[places]                                     # what only the score sees
+    drawn = draw_rolls(folder, engine.backbone.preprocessing, max_images=100, seed=0)
+    positions = drawn.positions("few", 20)          # the first twenty images of a third of the classes
+    drawn.corrupted(Corruption.parse("fog:3")).roll(positions)        # what a method sees: pixels and classes
+    drawn.labels[positions]                                           # what the score alone sees
 
-A seed draws the classes, an order of their pictures, and which few classes a roll of few has. Larger rolls
-begin with smaller ones, and a roll of few classes has its pictures in the same order, so all are compared on
-the same pictures. Nothing but which classes are the few ones depends on a label. Knows nothing of methods.
+A seed draws the classes, an order of their images, and which few classes a roll of few classes has. Larger
+rolls begin with smaller ones, and a roll of few classes keeps the order, so all are compared on the same
+images. Nothing but the choice of the few classes depends on a label.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from studies.problems.draw import as_image, draw_classes, read_pixels
 from torch import Tensor
 
 from atlas_engine.clip.backbone import Preprocessing
@@ -26,93 +25,97 @@ from atlas_engine.data.folders import ClassFolder
 from atlas_engine.data.image import Image
 from atlas_engine.runtime import generator
 from studies.corruptions import Corruption
+from studies.problems.draw import as_image, draw_classes, read_pixels
 
 __all__ = ["EVERY", "FEW", "PRESENT", "DrawnImages", "DrawnRoll", "draw_rolls"]
 
 EVERY, FEW = "all", "few"
 PRESENT = (EVERY, FEW)
-"""Which of the classes that are asked for are among the pictures: any of them, or about a third."""
+"""Which of the classes that are asked for may be among the images: any of them, or about a third."""
 
 FEW_SHARE = 1 / 3
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnRoll:
-    """All that a learner may see: pictures as the tower's squares, and the classes that are asked for."""
+    """All that a method may see: images as the tower's pixels, and the classes that are asked for."""
 
     classes: tuple[str, ...]
-    squares: Tensor  # (N 3 S S) uint8
+    pixels: Tensor  # (N 3 S S) uint8
 
     @cached_property
-    def pictures(self) -> tuple[Image, ...]:
-        """The squares as pictures. They are numbered: a file's own name would tell its class."""
+    def images(self) -> tuple[Image, ...]:
+        """The pixels as images. They are numbered: a file's own name would give away its class."""
         return tuple(
-            as_image(f"picture {number}", square) for number, square in enumerate(self.squares, start=1)
+            as_image(f"image {n}", pixels) for n, pixels in enumerate(self.pixels, start=1)
         )
 
     def __repr__(self) -> str:
-        return f"Roll({len(self.squares)} pictures, {len(self.classes)} classes)"
+        return f"DrawnRoll({len(self.pixels)} images, {len(self.classes)} classes)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DrawnImages:
-    """The pictures of one seed, and where among them the rolls are."""
+    """The images of one seed, and which of them make up its rolls."""
 
     seed: int
     classes: tuple[str, ...]
-    squares: Tensor  # (N 3 S S) uint8
+    pixels: Tensor  # (N 3 S S) uint8
     labels: Tensor  # (N), for scores alone
-    orders: Mapping[str, tuple[int, ...]]  # by who is present: places, the first of a roll first
+    orders: Mapping[str, tuple[int, ...]]  # EVERY or FEW to positions, the first of a roll first
 
-    def places(self, present: str, size: int | None = None) -> list[int]:
-        """Where the pictures of a roll are; fewer than `size` where there are no more."""
+    def positions(self, present: str, size: int | None = None) -> list[int]:
+        """The positions of a roll's images; fewer than `size` where there are no more."""
         return list(self.orders[present][:size])
 
-    def roll(self, places: Sequence[int]) -> DrawnRoll:
-        """What may be seen of these pictures."""
-        return DrawnRoll(self.classes, self.squares[list(places)])
+    def roll(self, positions: Sequence[int]) -> DrawnRoll:
+        """What may be seen of these images."""
+        return DrawnRoll(self.classes, self.pixels[list(positions)])
 
-    def damaged(self, corruption: Corruption) -> DrawnImages:
-        """The same rolls, every picture damaged; each in its own way, and the same in all rolls."""
-        return replace(self, squares=corruption(self.squares, seed=self.seed))
+    def corrupted(self, corruption: Corruption) -> DrawnImages:
+        """The same with every image corrupted, each in its own way and alike in all rolls."""
+        return replace(self, pixels=corruption(self.pixels, seed=self.seed))
 
-    def digest(self, places: Sequence[int]) -> str:
-        """What stands for a roll and its labels: pixels, labels and class names."""
-        kept = list(places)
+    def digest(self, positions: Sequence[int]) -> str:
+        """A hash of a roll's pixels, labels and class names."""
+        kept = list(positions)
         digest = hashlib.sha256(repr((self.classes, self.labels[kept].tolist())).encode())
-        digest.update(self.squares[kept].numpy().data)
+        digest.update(self.pixels[kept].numpy().data)
         return digest.hexdigest()
 
     def __repr__(self) -> str:
-        return f"Draw(seed {self.seed}, {len(self.labels)} pictures, {len(self.classes)} classes)"
+        return f"DrawnImages(seed {self.seed}, {len(self.labels)} images, {len(self.classes)} classes)"
 
 
 def draw_rolls(
     folder: ClassFolder,
     shape: Preprocessing,
     *,
-    most: int | None = None,
+    max_images: int | None = None,
     max_classes: int | None = None,
     present: Sequence[str] = PRESENT,
     seed: int,
 ) -> DrawnImages:
-    """Every roll of this seed, of at most `most` pictures; only pictures of these are read, each once."""
+    """The rolls of this seed, of at most `max_images` images; no other image is read, and none twice."""
     drawn = draw_classes(folder, max_classes, seed=seed)
-    orders = {name: order[:most] for name, order in _orders(drawn, seed=seed).items() if name in present}
+    orders = {
+        name: order[:max_images] for name, order in _orders(drawn, seed=seed).items() if name in present
+    }
     items = sorted(set().union(*orders.values()))
-    place = {item: index for index, item in enumerate(items)}
+    position = {item: index for index, item in enumerate(items)}
     return DrawnImages(
         seed,
         drawn.pretty,
         read_pixels([drawn.items[item] for item in items], shape),
         torch.tensor([drawn.items[item].label for item in items]),
-        {name: tuple(place[item] for item in order) for name, order in orders.items()},
+        {name: tuple(position[item] for item in order) for name, order in orders.items()},
     )
 
 
 def _orders(folder: ClassFolder, *, seed: int) -> dict[str, list[int]]:
+    """A random order of all items, and the same order with a third of the classes alone."""
     draw, classes = generator(seed), len(folder.classes)
     order = torch.randperm(len(folder.items), generator=draw).tolist()
-    some = max(1, round(FEW_SHARE * classes))
-    few = set(torch.randperm(classes, generator=draw)[:some].tolist())
+    count = max(1, round(FEW_SHARE * classes))
+    few = set(torch.randperm(classes, generator=draw)[:count].tolist())
     return {EVERY: order, FEW: [item for item in order if folder.items[item].label in few]}

@@ -1,11 +1,11 @@
-"""A training set drawn from a folder of classes, to learn from a share of, and pictures to measure on.
+"""A training set drawn from a folder of classes, to learn from a share of, and images to measure on.
 
-    drawn = draw_training_set(folder, engine.backbone.preprocessing, settings=SetSettings(), seed=0)
-    drawn.train.squares[: drawn.count(25)]            # a quarter of the training set
+    drawn = draw_training_set(folder, engine.backbone.preprocessing, settings=TrainingSetSettings(), seed=0)
+    drawn.train.pixels[: drawn.count(25)]            # a quarter of the training set
 
-The seed decides the classes, the cut and the order. A smaller share is the beginning of a larger one, and has
-of each class about as much as the whole has. No test picture shares a track with a training picture, or looks
-like one. Knows nothing of models or banks.
+The seed decides the classes, the split and the order. A smaller share is the beginning of a larger one, and
+has about the same proportions of classes as the whole. No test image shares a track with a training image, or
+is a near-duplicate of one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from studies.problems.draw import ALIKE, draw_classes, draw_per_class, read_pixels
-from torch import Tensor
 
+from atlas_engine.bank.train import LabelledPixels
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.data.split import near_duplicate_groups, split_groups
 from atlas_engine.runtime import generator
+from studies.problems.draw import ALIKE, draw_classes, draw_per_class, read_pixels
 
-__all__ = ["LabelledSet", "TrainingSet", "TrainingSetSettings", "draw_training_set"]
+__all__ = ["TrainingSet", "TrainingSetSettings", "draw_training_set"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,41 +33,30 @@ class TrainingSetSettings(Settings):
 
     seeds: int = setting(3, help="training sets drawn from each folder", low=1)
     max_classes: int = setting(10, help="most classes, drawn by seed", low=2)
-    max_train: int = setting(300, help="most pictures of a training set", low=2)
-    max_test: int = setting(150, help="most pictures to measure on, about", low=2)
-
-
-@dataclass(frozen=True, eq=False)
-class LabelledSet:
-    """Pictures as the tower's squares, and their classes."""
-
-    squares: Tensor  # (N 3 S S) uint8
-    labels: Tensor  # (N)
-
-    def __len__(self) -> int:
-        return len(self.labels)
+    max_train: int = setting(300, help="most images of a training set", low=2)
+    max_test: int = setting(150, help="most images to measure on, about", low=2)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """A training set in the order in which shares of it are taken, and pictures to measure on."""
+    """Training images in the order in which shares are taken, and images to measure on."""
 
-    target: str
+    target: str  # the folder's name
     seed: int
     classes: tuple[str, ...]
-    train: LabelledSet
-    test: LabelledSet
+    train: LabelledPixels
+    test: LabelledPixels
 
     def count(self, percent: float) -> int:
-        """How many training pictures that many percent are: at least one."""
+        """How many training images `percent` of them are: at least one."""
         return max(1, round(len(self.train) * percent / 100))
 
     @property
     def digest(self) -> str:
-        """What stands for the whole of it: pixels, labels and class names."""
+        """A hash of all pixels, labels and class names."""
         digest = hashlib.sha256(repr(self.classes).encode())
         for part in (self.train, self.test):
-            digest.update(part.squares.numpy().data)
+            digest.update(part.pixels.numpy().data)
             digest.update(repr(part.labels.tolist()).encode())
         return digest.hexdigest()
 
@@ -79,35 +68,35 @@ class TrainingSet:
 def draw_training_set(
     folder: ClassFolder, shape: Preprocessing, *, settings: TrainingSetSettings, seed: int
 ) -> TrainingSet:
-    """The training set of this seed; every class gives about the same share of its pictures to the test."""
+    """The training set of this seed; every class gives about the same share of its images to the test."""
     drawn = draw_classes(folder, settings.max_classes, seed=seed)
     wanted = settings.max_train + settings.max_test
     items = draw_per_class(drawn, max(2, wanted // len(drawn.classes)), seed=seed)
     labels = [item.label for item in items]
-    squares = read_pixels(items, shape)
-    groups = near_duplicate_groups(squares, labels, tracks=[item.track for item in items], alike=ALIKE)
+    pixels = read_pixels(items, shape)
+    groups = near_duplicate_groups(pixels, labels, tracks=[item.track for item in items], alike=ALIKE)
     split = split_groups(
         labels, groups, val_share=0.0, test_share=settings.max_test / wanted, seed=seed, names=drawn.classes
     )
 
-    def part(positions: Sequence[int]) -> LabelledSet:
-        return LabelledSet(squares[list(positions)], torch.tensor([labels[place] for place in positions]))
+    def part(positions: Sequence[int]) -> LabelledPixels:
+        return LabelledPixels(pixels[list(positions)], torch.tensor([labels[index] for index in positions]))
 
-    order = _in_turn([labels[place] for place in split.train], seed=seed)
-    train = part([split.train[place] for place in order])
+    order = _interleave_classes([labels[index] for index in split.train], seed=seed)
+    train = part([split.train[index] for index in order])
     return TrainingSet(folder.name, seed, drawn.pretty, train, part(split.test))
 
 
-def _in_turn(labels: Sequence[int], *, seed: int) -> list[int]:
-    """Positions in an order whose every beginning has the classes in about the shares of the whole.
+def _interleave_classes(labels: Sequence[int], *, seed: int) -> list[int]:
+    """Positions in an order whose every beginning has about the class proportions of the whole.
 
-    The i-th of n pictures of a class stands at (i + u) / n, with one u in 0 … 1 for each class.
+    The i-th of n images of a class stands at (i + u) / n, with one u in 0 … 1 for each class.
     """
     draw = generator(seed)
-    place: dict[int, float] = {}
+    rank: dict[int, float] = {}
     for label in sorted(set(labels)):
         own = [index for index, known in enumerate(labels) if known == label]
         start = float(torch.rand((), generator=draw))
-        for rank, index in enumerate(torch.randperm(len(own), generator=draw).tolist()):
-            place[own[index]] = (rank + start) / len(own)
-    return sorted(place, key=lambda index: place[index])
+        for i, index in enumerate(torch.randperm(len(own), generator=draw).tolist()):
+            rank[own[index]] = (i + start) / len(own)
+    return sorted(rank, key=lambda index: rank[index])

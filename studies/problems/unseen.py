@@ -1,12 +1,11 @@
-"""Pictures of a vector's own data set that the vector was not made from, drawn as problems.
+"""Problems from images of a task vector's own data set that the vector was not trained on.
 
-    pool = dealt_again(folder, info, engine.backbone.preprocessing)      # None where it cannot be told
+    pool = find_unseen(folder, info, engine.backbone.preprocessing)      # None where it cannot be known
     problem = pool.problem(PoolSettings(learn=18, max_classes=10, max_test=100), seed=0)
 
-A vector says how its folder was cut in three (`training`): one part it learned from, one chose when to stop,
-one measured. Dealt out again, the cut is the same, which its checksum and its counts prove. A problem learns
-from the second part and some of the third, and is measured on the rest of the third. Knows nothing of
-coefficients.
+A task vector records how its folder was split in three: training, validation and test. The split is made
+again here; the vector's checksum of the images and its counts prove that it is the same. A problem learns
+from the validation images and a third of the test images, and is measured on the other two thirds.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from studies.problems.draw import as_image, read_pixels
 from torch import Tensor
 
 from atlas_engine.bank.vector import VectorInfo
@@ -30,11 +28,12 @@ from atlas_engine.data.support import Support
 from atlas_engine.errors import ConfigError, SupportError
 from atlas_engine.runtime import generator
 from atlas_engine.training import TrainSettings
+from studies.problems.draw import as_image, read_pixels
 from studies.problems.few_shot import Problem, StudySettings, draw_problem
 
-__all__ = ["PoolSettings", "UnseenPool", "draw_unseen_problem", "find_unseen"]
+__all__ = ["PoolSettings", "UnseenPool", "VectorTask", "draw_unseen_problem", "find_unseen"]
 
-LEAST = 6  # unseen pictures of a class, at least three of them to measure on
+LEAST = 6  # unseen images of a class, at least three of them to measure on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,49 +41,52 @@ class PoolSettings(Settings):
     """How problems are drawn."""
 
     seeds: int = setting(3, help="problems drawn from each folder", low=1)
-    learn: int = setting(18, help="most pictures of a class to learn and choose from", low=2)
+    learn: int = setting(18, help="most images of a class to learn and choose from", low=2)
     max_classes: int = setting(10, help="most classes of a task", low=2)
-    max_test: int = setting(100, help="most pictures of a task to measure on", low=2)
+    max_test: int = setting(100, help="most images of a task to measure on", low=2)
 
 
 @dataclass(frozen=True, eq=False)
 class UnseenPool:
-    """What a vector has not learned from: `choosing` and `testing` are positions among the pictures."""
+    """The images of a vector's folder; `validation` and `test` are positions it was not trained on."""
 
     name: str
     classes: tuple[str, ...]
-    squares: Tensor  # (N 3 S S) uint8
+    pixels: Tensor  # (N 3 S S) uint8
     labels: tuple[int, ...]
-    groups: tuple[int, ...]
-    choosing: tuple[int, ...]
-    testing: tuple[int, ...]
+    groups: tuple[int, ...]  # images of one group show the same thing, and are never split
+    validation: tuple[int, ...]
+    test: tuple[int, ...]
 
     def problem(self, settings: PoolSettings, *, seed: int) -> Problem:
-        """The problem of this seed: classes, and which of the third part is learned from, are drawn by it."""
-        kept = self._drawn(settings.max_classes, seed=seed)
-        place = {label: index for index, label in enumerate(kept)}
-        third = [row for row in self.testing if self.labels[row] in place]
-        labels, groups = [place[self.labels[row]] for row in third], [self.groups[row] for row in third]
-        cut = split_groups(labels, groups, val_share=0, test_share=2 / 3, seed=seed)
-        second = [row for row in self.choosing if self.labels[row] in place]
-        learned = self._some([*second, *(third[i] for i in cut.train)], settings.learn, seed=seed)
-        most = max(1, settings.max_test // len(kept))
-        test = self._some([third[i] for i in cut.test], most, seed=seed)
+        """The problem of this seed, which draws the classes and the test images that are learned from."""
+        kept = self._draw_classes(settings.max_classes, seed=seed)
+        new_label = {label: index for index, label in enumerate(kept)}
+        validation, test = (
+            [row for row in part if self.labels[row] in new_label] for part in (self.validation, self.test)
+        )
+        # a third of the test part is learned from, without splitting a group
+        labels, groups = [new_label[self.labels[row]] for row in test], [self.groups[row] for row in test]
+        split = split_groups(labels, groups, val_share=0, test_share=2 / 3, seed=seed)
+        learned = self._at_most([*validation, *(test[i] for i in split.train)], settings.learn, seed=seed)
+        tests_per_class = max(1, settings.max_test // len(kept))
+        measured = self._at_most([test[i] for i in split.test], tests_per_class, seed=seed)
         support = Support(
-            tuple(as_image(f"{self.name} {row}", self.squares[row]) for row in learned),
-            tuple(place[self.labels[row]] for row in learned),
+            tuple(as_image(f"{self.name} {row}", self.pixels[row]) for row in learned),
+            tuple(new_label[self.labels[row]] for row in learned),
             tuple(self.classes[label] for label in kept),
         )
-        truth = torch.tensor([place[self.labels[row]] for row in test])
-        return _named(self.name, seed, support, self.squares[test], truth)
+        truth = torch.tensor([new_label[self.labels[row]] for row in measured])
+        pixels = self.pixels[measured]
+        return Problem(self.name, seed, support, pixels, truth, _problem_digest(support, pixels, truth))
 
-    def _drawn(self, most: int, *, seed: int) -> list[int]:
-        """Classes with enough pictures, drawn by seed."""
-        counts = Counter(self.labels[row] for row in (*self.choosing, *self.testing))
-        things = {label: set[int]() for label in counts}
-        for row in self.testing:
-            things[self.labels[row]].add(self.groups[row])
-        able = [label for label in sorted(counts) if counts[label] >= LEAST and len(things[label]) > 2]
+    def _draw_classes(self, most: int, *, seed: int) -> list[int]:
+        """At most `most` classes with enough images, drawn by seed."""
+        counts = Counter(self.labels[row] for row in (*self.validation, *self.test))
+        test_groups = {label: set[int]() for label in counts}
+        for row in self.test:
+            test_groups[self.labels[row]].add(self.groups[row])
+        able = [label for label in sorted(counts) if counts[label] >= LEAST and len(test_groups[label]) > 2]
         if len(able) < 2:
             raise SupportError(
                 f"{self.name}: {len(able)} class(es) have {LEAST} images that its vector has not learned "
@@ -93,20 +95,29 @@ class UnseenPool:
         order = torch.randperm(len(able), generator=generator(seed))[:most]
         return sorted(able[index] for index in order.tolist())
 
-    def _some(self, rows: Sequence[int], most: int, *, seed: int) -> list[int]:
-        """At most so many of each class, drawn by seed."""
-        turns, kept = Counter[int](), []
+    def _at_most(self, rows: Sequence[int], most: int, *, seed: int) -> list[int]:
+        """At most `most` of these images of each class, drawn by seed."""
+        seen, kept = Counter[int](), []
         for index in torch.randperm(len(rows), generator=generator(seed)).tolist():
-            turns[self.labels[rows[index]]] += 1
-            if turns[self.labels[rows[index]]] <= most:
+            seen[self.labels[rows[index]]] += 1
+            if seen[self.labels[rows[index]]] <= most:
                 kept.append(rows[index])
         return sorted(kept)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorTask:
+    """A folder, the task vector made from it, and the images that vector has not seen (None: not known)."""
+
+    folder: ClassFolder
+    vector: str
+    pool: UnseenPool | None = None
 
 
 def draw_unseen_problem(
     folder: ClassFolder, pool: UnseenPool | None, shape: Preprocessing, *, settings: PoolSettings, seed: int
 ) -> Problem:
-    """A problem from the pool or, where there is none, from all pictures of the folder."""
+    """A problem from the pool or, where there is none, from all images of the folder."""
     if pool is not None:
         return pool.problem(settings, seed=seed)
     draws = StudySettings(shots=settings.learn, max_classes=settings.max_classes, max_test=settings.max_test)
@@ -114,35 +125,35 @@ def draw_unseen_problem(
 
 
 def find_unseen(folder: ClassFolder, info: VectorInfo, shape: Preprocessing) -> UnseenPool | None:
-    """What the vector has not learned from; None where it does not say, or was made from other pictures."""
-    made = info.provenance
+    """The images the vector was not trained on; None where it does not say, or was made from other images."""
+    recorded = info.provenance
     try:
-        settings = TrainSettings.from_dict(json.loads(made["settings"]))
-        counts = tuple(int(made[f"{part}_images"]) for part in ("train", "val", "test"))
+        settings = TrainSettings.from_dict(json.loads(recorded["settings"]))
+        counts = tuple(int(recorded[f"{part}_images"]) for part in ("train", "val", "test"))
     except (KeyError, ValueError, ConfigError):
         return None
-    items = _drawn(folder, settings)
-    squares = read_pixels(items, shape)
-    if _digest(items, squares) != made.get("data_sha256"):
+    items = _training_items(folder, settings)
+    pixels = read_pixels(items, shape)
+    if _data_digest(items, pixels) != recorded.get("data_sha256"):
         return None
     labels = tuple(item.label for item in items)
     groups = tuple(
-        near_duplicate_groups(squares, labels, tracks=[item.track for item in items], alike=settings.alike)
+        near_duplicate_groups(pixels, labels, tracks=[item.track for item in items], alike=settings.alike)
     )
     split = split_groups(
         labels, groups, val_share=settings.val_share, test_share=settings.test_share, seed=settings.seed
     )
-    if _counts(split, settings) != counts:
+    if _part_sizes(split, settings) != counts:
         raise SupportError(
             f"{folder.name}: its vector was made from {counts[0]} images and measured on {counts[2]}, but "
             f"dealt out again they are {len(split.train)} and {len(split.test)}. Give the --track-pattern "
             "that it was made with."
         )
-    return UnseenPool(folder.name, folder.pretty, squares, labels, groups, split.val, split.test)
+    return UnseenPool(folder.name, folder.pretty, pixels, labels, groups, split.val, split.test)
 
 
-def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, ...]:
-    """The pictures that the training drew, in its order."""
+def _training_items(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, ...]:
+    """The images that `train_vector` drew, in its order."""
     kept: list[LabelledFile] = []
     for label, count in enumerate(folder.counts):
         own = [item for item in folder.items if item.label == label]
@@ -152,21 +163,22 @@ def _drawn(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, 
     return tuple(kept)
 
 
-def _counts(split: Split, settings: TrainSettings) -> tuple[int, int, int]:
+def _part_sizes(split: Split, settings: TrainSettings) -> tuple[int, int, int]:
     return len(split.train), min(len(split.val), settings.max_val), len(split.test)
 
 
-def _digest(items: Sequence[LabelledFile], squares: Tensor) -> str:
+def _data_digest(items: Sequence[LabelledFile], pixels: Tensor) -> str:
+    """As `train_vector` records it: names and pixels."""
     digest = hashlib.sha256()
-    for item, square in zip(items, squares, strict=True):
+    for item, image in zip(items, pixels, strict=True):
         digest.update(f"{item.name}\n".encode())
-        digest.update(square.numpy().data)
+        digest.update(image.numpy().data)
     return digest.hexdigest()
 
 
-def _named(name: str, seed: int, support: Support, squares: Tensor, labels: Tensor) -> Problem:
+def _problem_digest(support: Support, pixels: Tensor, labels: Tensor) -> str:
     digest = hashlib.sha256(repr((support.classes, support.labels, labels.tolist())).encode())
-    digest.update(squares.numpy().data)
-    for picture in support.pictures:
-        digest.update(picture.digest.encode())
-    return Problem(name, seed, support, squares, labels, digest.hexdigest())
+    digest.update(pixels.numpy().data)
+    for image in support.pictures:
+        digest.update(image.digest.encode())
+    return digest.hexdigest()

@@ -18,7 +18,19 @@ from atlas_engine.bank.blocks import Block, block_table
 from atlas_engine.bank.storage import assemble, storage_named
 from atlas_engine.bank.vector import VectorInfo
 
-__all__ = ["BLOCK", "FORWARDS", "TASKS", "ComposeAnswer", "CompositionCase", "ExpectedAnswer", "RandomTower", "draw_bank", "draw_gradients", "draw_tower", "weights_of"]
+__all__ = [
+    "BLOCK",
+    "FORWARDS",
+    "TASKS",
+    "ComposeAnswer",
+    "CompositionCase",
+    "ExpectedAnswer",
+    "RandomTower",
+    "draw_bank",
+    "draw_gradients",
+    "draw_tower",
+    "weights_of",
+]
 
 TASKS = 8
 FORWARDS = 2

@@ -51,7 +51,9 @@ def engine(*, layers: int = 12, repeat: int = 9) -> Report:
     tower = draw_tower(layers=layers)
     found = Measured([], {})
     for storage in ("float32", "float16"):
-        found += kernel(question := CompositionCase.drawn(tower, storage=storage), layers=layers, repeat=repeat)
+        found += kernel(
+            question := CompositionCase.drawn(tower, storage=storage), layers=layers, repeat=repeat
+        )
     bank = question.bank
     del question
     for part in (_step, _inference, _loading):
@@ -215,7 +217,9 @@ def kernel(question: CompositionCase, *, layers: int, repeat: int) -> Measured:
         return found + _memory(ours, naive)
 
 
-def _one_forward(ours: EngineFormulation, naive: SeparateProcess, expected: ExpectedAnswer, *, repeat: int) -> Measured:
+def _one_forward(
+    ours: EngineFormulation, naive: SeparateProcess, expected: ExpectedAnswer, *, repeat: int
+) -> Measured:
     bank = ours.question.bank
     storage = bank.storage
 
@@ -245,7 +249,9 @@ def _one_forward(ours: EngineFormulation, naive: SeparateProcess, expected: Expe
     return Measured(bars, notes)
 
 
-def _whole_step(ours: EngineFormulation, naive: SeparateProcess, expected: ExpectedAnswer, *, repeat: int) -> Measured:
+def _whole_step(
+    ours: EngineFormulation, naive: SeparateProcess, expected: ExpectedAnswer, *, repeat: int
+) -> Measured:
     """A step whose batch goes through the tower in parts: naive composes for each, ours for all."""
 
     def is_right(given: ComposeAnswer | Callable[[], ComposeAnswer]) -> bool:
