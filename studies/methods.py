@@ -318,9 +318,7 @@ class UnlabelledStudyMethod:
     name: str
     solve: Solve
     facts: Callable[[UnlabelledSolver], dict[str, Any]]
-    mixes: bool = (
-        True  # so that it needs a bank; a norm baseline mixes none, but its context has one
-    )
+    mixes: bool = True  # so that it needs a bank; a norm baseline mixes none, but its context has one
 
 
 def _objective(name: str) -> UnlabelledStudyMethod:

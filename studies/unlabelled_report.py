@@ -1,8 +1,8 @@
 """Methods without labels compared, as tables and as a grid to draw.
 
 A set is a data set under one corruption. It is shifted if it is corrupted, or if the caller says that the
-data set is of another domain as it is. A change is accuracy minus zero-shot on the same images, in points; a cell
-has its mean and standard deviation over seeds: `+2.1 ± 0.4`.
+data set is of another domain as it is. A change is accuracy minus zero-shot on the same images, in points; a
+cell has its mean and standard deviation over seeds: `+2.1 ± 0.4`.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def unlabelled_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
         for method in distinct(own, "method")
     }
     values = tuple(
-        tuple(
-            100 * seed_mean(where(own, size=n, present=present), _change).mean for n, present in rolls
-        )
+        tuple(100 * seed_mean(where(own, size=n, present=present), _change).mean for n, present in rolls)
         for own in named.values()
     )
     counts = " and ".join(f"{len(_sets(own))} {kind}" for kind, own in kinds.items())

@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     from studies import datasets
 
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to write the sets to")
-    donors, named = (", ".join(_of_role(role)) for role in ("donor", "named"))
+    donors, named = (", ".join(_of_role(role)) for role in ("task_vector", "named"))
     parser.add_argument(
         "names",
         nargs="*",
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_from(args, datasets.ImageSetSettings)
     packages = args.packages or args.out / ".packages"
     records = []
-    for name in dict.fromkeys(args.names or _of_role("donor")):
+    for name in dict.fromkeys(args.names or _of_role("task_vector")):
         _follow(name, datasets.make_set(datasets.SETS[name], args.out, packages=packages, settings=settings))
         records.append(datasets.origin(args.out / name))
     if args.json:

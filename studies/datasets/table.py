@@ -1,7 +1,7 @@
-"""The sets that packages hold: one row each. Knows nothing of how they are fetched or written.
+"""The table of the sets that packages hold, one row each.
 
-The files were looked over once, and their SHA-256 written down: another content is refused. None of the sets
-that measure the product (see the documents) is among them.
+The files were reviewed once, and their SHA-256 recorded: another content is refused. None of the sets that
+measure the product (see the documents) is among them.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from studies.datasets.readers import SetExample
 
 __all__ = ["SETS", "ImageSet", "Role"]
 
-Role = Literal["donor", "named"]
+Role = Literal["task_vector", "named"]
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """A set of labelled pictures: what it shows, whose it is, its packages, and who reads their files.
+    """A set of labelled images: what it shows, its licence, its packages, and the reader of their files.
 
-    A `donor` has classes to tell apart. In a `named` set, for aligning pictures with words, the class is a
-    free description, often of one picture alone, and a picture is kept whole on a white square.
+    A set for a `task_vector` has classes to tell apart. In a `named` set, for aligning images with words, the
+    class is a free description, often of one image alone, and an image is kept whole on a white square.
     """
 
     name: str
     what: str
-    licence: str  # of the pictures; the package may have another
+    licence: str  # of the images; the package may have another
     packages: tuple[Package, ...]
     read: Callable[..., Iterable[SetExample]]  # takes the path of each package's file
-    role: Role = "donor"
+    role: Role = "task_vector"
 
 
 EMOJI_GOOGLE = Package(

@@ -28,18 +28,18 @@ WHAT = "the app with its bundled model, asked through gradio_client and, where i
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print a table, and write the JSON; 1 when a promise was not kept."""
-    wanted = _parser().parse_args(arguments)
+    given = _parser().parse_args(arguments)
     with TemporaryDirectory(prefix="atlas-crowd-") as name, serve(Path(name)) as server:
         _say(f"serving at {server.address}; load {_load()}")
-        promises, memory = _measured(server, Path(name), visitors=wanted.visitors, runs=wanted.runs)
+        promises, memory = _measure(server, Path(name), visitors=given.visitors, runs=given.runs)
     rows = [(one.measure, _number(one.value), _number(one.most), one.unit, _mark(one)) for one in promises]
     sys.stdout.write(table(rows, ("measure", "value", "most", "unit", "kept")) + "\n")
-    if wanted.json:
-        wanted.json.write_text(json.dumps(_as_dict(promises, memory), indent=1) + "\n", encoding="utf-8")
+    if given.json:
+        given.json.write_text(json.dumps(_as_dict(promises, memory), indent=1) + "\n", encoding="utf-8")
     return 0 if all(one.kept for one in promises) else 1
 
 
-def _measured(
+def _measure(
     server: Server, folder: Path, *, visitors: int, runs: int
 ) -> tuple[list[Promise], list[tuple[int, float]]]:
     promises = measure_page(server)

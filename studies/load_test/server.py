@@ -1,6 +1,6 @@
-"""The real app in a process of its own, with its files in a folder. Knows nothing of what is asked of it.
+"""The real app in a process of its own, with its files in a folder.
 
-with running(folder) as server:
+with serve(folder) as server:
     Client(server.address), server.log, server.resident_megabytes
 """
 
@@ -27,7 +27,7 @@ READY = "is ready"
 
 @dataclass
 class Server:
-    """A running app: its address, the folder of its files, and what it has said so far."""
+    """A running app: its address, the folder of its files, and its log so far."""
 
     process: subprocess.Popen[str]
     folder: Path
@@ -50,12 +50,12 @@ class Server:
 
     @property
     def log(self) -> str:
-        """Everything that the app has said."""
+        """Everything that the app has written to stderr."""
         return "".join(self.lines)
 
     @property
     def resident_megabytes(self) -> float | None:
-        """Memory that the app holds now, where the system tells."""
+        """Memory that the app holds now; None where the system does not tell."""
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         except OSError:
@@ -102,7 +102,7 @@ def start_server(folder: Path, **environment: str) -> Server:
 
 
 def stop_server(server: Server) -> None:
-    """End the app, kindly first."""
+    """End the app: terminate it, and kill it after ten seconds."""
     server.process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         server.process.wait(timeout=10)

@@ -46,9 +46,7 @@ class DrawnRoll:
     @cached_property
     def images(self) -> tuple[Image, ...]:
         """The pixels as images. They are numbered: a file's own name would give away its class."""
-        return tuple(
-            as_image(f"image {n}", pixels) for n, pixels in enumerate(self.pixels, start=1)
-        )
+        return tuple(as_image(f"image {n}", pixels) for n, pixels in enumerate(self.pixels, start=1))
 
     def __repr__(self) -> str:
         return f"DrawnRoll({len(self.pixels)} images, {len(self.classes)} classes)"

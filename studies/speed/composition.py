@@ -1,7 +1,11 @@
-"""What every formulation of a composition is asked, and the answer it must give. Knows none of them.
+"""What every formulation of a composition is asked in a benchmark, and the answer it must give.
 
-All of it is drawn from fixed seeds, so that a process of its own can ask itself the same question: no bank is
-sent across.
+    case = CompositionCase.draw(draw_tower(layers=12), storage="float16")
+    ExpectedAnswer.of(case).is_met((theta, grad))
+
+Names and shapes are those of the ViT-B/32 of CLIP (152 blocks, 87.85 M parameters) with random weights, so
+that nothing is downloaded; depth can be less. All is drawn from fixed seeds, so that a separate process draws
+the same case: no bank is sent across.
 """
 
 from __future__ import annotations
@@ -20,37 +24,32 @@ from atlas_engine.bank.vector import VectorInfo
 
 __all__ = [
     "BLOCK",
+    "ELEVEN_BITS",
     "FORWARDS",
+    "PIXELS",
     "TASKS",
     "ComposeAnswer",
     "CompositionCase",
     "ExpectedAnswer",
     "RandomTower",
-    "draw_bank",
-    "draw_gradients",
     "draw_tower",
     "weights_of",
 ]
 
+WIDTH, PATCH, PIXELS, EMBEDDING = 768, 32, 224, 512
+
 TASKS = 8
 FORWARDS = 2
-"""Of the step that has several: two views of its images, or two micro-batches."""
+"""Of a step with several: two views of its images, or two micro-batches."""
 
 BLOCK = "proj"
-"""The block whose θ is looked at."""
+"""The block whose θ is checked."""
 
 ELEVEN_BITS = 5e-3
 _FLOAT32 = 5e-5  # an ulp of a weight is 1e-5 of how far it moves
 
 ComposeAnswer = tuple[Tensor, ...]
 """θ of one block, and ∂L/∂λ (T M)."""
-
-
-def draw_tower(*, layers: int) -> RandomTower:
-    """The tower whose weights every process draws alike."""
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)  # modules draw from the generator that all share
-        return RandomTower(layers=layers).eval()
 
 
 @dataclass(frozen=True)
@@ -63,19 +62,19 @@ class CompositionCase:
     grads: tuple[dict[str, Tensor], ...]
 
     @classmethod
-    def drawn(
+    def draw(
         cls, tower: RandomTower, *, storage: str, tasks: int = TASKS, forwards: int = FORWARDS
     ) -> CompositionCase:
-        """The question about random vectors in this storage."""
+        """The case of `tasks` random vectors in this storage."""
         theta0 = weights_of(tower)
-        bank = draw_bank(theta0, tasks=tasks, storage=storage)
+        bank = _draw_bank(theta0, tasks=tasks, storage=storage)
         lam = 0.3 * torch.randn(tasks, len(theta0), generator=torch.Generator().manual_seed(2))
-        return cls(theta0, bank, lam, tuple(draw_gradients(theta0, seed=1 + v) for v in range(forwards)))
+        return cls(theta0, bank, lam, tuple(_draw_gradients(theta0, seed=1 + v) for v in range(forwards)))
 
 
 @dataclass(frozen=True)
 class ExpectedAnswer:
-    """The answer to a question, worked out block by block in the plainest way."""
+    """The answer to a case, worked out block by block in the plainest way."""
 
     base: Tensor
     theta: Tensor
@@ -83,14 +82,14 @@ class ExpectedAnswer:
     tolerance: float
 
     @classmethod
-    def of(cls, question: CompositionCase) -> ExpectedAnswer:
-        """Worked out anew."""
-        bank, lam = question.bank, question.lam[:, question.bank.blocks.index(BLOCK)]
-        base = question.theta0[BLOCK].double().flatten()
+    def of(cls, case: CompositionCase) -> ExpectedAnswer:
+        """θ of `BLOCK` in float64, and ∂L/∂λ of each forward."""
+        bank, lam = case.bank, case.lam[:, case.bank.blocks.index(BLOCK)]
+        base = case.theta0[BLOCK].double().flatten()
         return cls(
             base=base,
             theta=base + lam.double() @ bank.vectors_of(BLOCK).double(),
-            grads=tuple(_gradient(bank, grads) for grads in question.grads),
+            grads=tuple(_coefficient_gradient(bank, grads) for grads in case.grads),
             tolerance=_FLOAT32 if native.has(bank.storage) else ELEVEN_BITS,
         )
 
@@ -106,12 +105,16 @@ class ExpectedAnswer:
         return bool(theta_error < allowed and grad_error < allowed)
 
 
-def _gradient(bank: TaskVectorBank, grads: Mapping[str, Tensor]) -> Tensor:
-    return torch.stack([bank.vectors_of(block) @ grads[block.name].flatten() for block in bank.blocks], dim=1)
+def draw_tower(*, layers: int) -> RandomTower:
+    """The tower whose weights every process draws alike."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)  # modules draw from the generator that all share
+        return RandomTower(layers=layers).eval()
 
 
-# TODO merged docstring: """A ViT image tower with random weights and a bank of random vectors for it: benchmarks without downloads. Names and shapes are those of the ViT-B/32 of CLIP (152 blocks, 87.85 M parameters); depth can be less. Knows nothing of what is timed. """
-WIDTH, PATCH, PIXELS, EMBEDDING = 768, 32, 224, 512
+def weights_of(tower: nn.Module) -> dict[str, Tensor]:
+    """θ0 by block name."""
+    return {name: weights.detach() for name, weights in tower.named_parameters()}
 
 
 class RandomTower(nn.Module):
@@ -148,25 +151,20 @@ class _Layer(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        seen = self.ln_1(x)
-        x = x + self.attn(seen, seen, seen, need_weights=False)[0]
+        normed = self.ln_1(x)
+        x = x + self.attn(normed, normed, normed, need_weights=False)[0]
         hidden: Tensor = self.ln_2(x)
-        for step in self.mlp.values():
-            hidden = step(hidden)
+        for layer in self.mlp.values():
+            hidden = layer(hidden)
         return x + hidden
 
 
-def weights_of(tower: nn.Module) -> dict[str, Tensor]:
-    """θ0 by block name."""
-    return {name: weights.detach() for name, weights in tower.named_parameters()}
-
-
-def draw_bank(theta0: dict[str, Tensor], *, tasks: int, storage: str, seed: int = 0) -> TaskVectorBank:
+def _draw_bank(theta0: dict[str, Tensor], *, tasks: int, storage: str) -> TaskVectorBank:
     """T random vectors of the size fine-tuning gives, the same for every storage."""
     table = block_table(theta0.items())
 
     def vectors_of(block: Block) -> Tensor:
-        draw = torch.Generator().manual_seed(seed + table.index(block))
+        draw = torch.Generator().manual_seed(table.index(block))
         return torch.empty(tasks, block.numel).uniform_(-1e-3, 1e-3, generator=draw)
 
     panels = assemble(table, storage_named(storage), vectors_of=vectors_of, device=torch.device("cpu"))
@@ -175,7 +173,12 @@ def draw_bank(theta0: dict[str, Tensor], *, tasks: int, storage: str, seed: int 
     return TaskVectorBank(panels, tasks=names, blocks=table, base="drawn", infos=infos, storage=storage)
 
 
-def draw_gradients(theta0: dict[str, Tensor], *, seed: int = 1) -> dict[str, Tensor]:
-    """A gradient for every block, drawn; so large that the naive sum in float16 does not vanish."""
+def _draw_gradients(theta0: dict[str, Tensor], *, seed: int) -> dict[str, Tensor]:
+    """A ∂L/∂θ for every block, drawn; so large that the naive sum in float16 does not vanish."""
     draw = torch.Generator().manual_seed(seed)
     return {n: torch.empty_like(w).uniform_(-1, 1, generator=draw) for n, w in theta0.items()}
+
+
+def _coefficient_gradient(bank: TaskVectorBank, grads: Mapping[str, Tensor]) -> Tensor:
+    """∂L/∂λ (T M) from ∂L/∂θ."""
+    return torch.stack([bank.vectors_of(block) @ grads[block.name].flatten() for block in bank.blocks], dim=1)

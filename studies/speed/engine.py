@@ -1,7 +1,11 @@
-"""Suite `engine`: what the composition kernel costs, and the steps, predictions and files made with it.
+"""Suite `engine`: what composition and its gradient cost, and what is made with them.
 
-All at the shapes of ViT-B/32 with T = 8 vectors, random weights, nothing downloaded. The floor is one
-streaming read of the bank's bytes each way: no composition that reads every vector can be faster.
+All at the shapes of ViT-B/32 with T = 8 vectors and random weights. The floor is one streaming read of the
+bank's bytes each way: no composition that reads every vector can be faster.
+
+The naive formulation takes its turns in a `separate` process, where nobody has told the C library how to keep
+memory. It composes anew at every forward, the engine once for all forwards of a step: a step of one forward
+and a step of two are timed.
 """
 
 from __future__ import annotations
@@ -38,25 +42,39 @@ from studies.speed.naive import NOT_WIDENED, ONE_FORWARD, WHOLE_STEP, naive_call
 from studies.speed.report import Bar, Report
 from studies.speed.separate import SeparateProcess, extra_nbytes
 
-__all__ = ["EngineFormulation", "Measured", "engine", "kernel", "noted"]
+__all__ = ["EngineFormulation", "Measured", "engine", "measure_kernel"]
 
 BATCH = 16
+FASTER = 5.0
 GROWING_TASKS, GROWING_LAYERS = (4, 8, 16, 32), (3, 6, 12)
 LINEAR = 1.25
 """Growth counts as linear while the cost per vector, or per parameter, rises by no more than this."""
 
+Given = ComposeAnswer | Callable[[], ComposeAnswer] | None
+"""What a timed call gives: an answer, a function that fetches it after the clock, or nothing to check."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The bars and notes of a part of a suite."""
+
+    bars: list[Bar]
+    notes: dict[str, str]
+
+    def __add__(self, other: Measured) -> Measured:
+        return Measured(self.bars + other.bars, self.notes | other.notes)
+
 
 def engine(*, layers: int = 12, repeat: int = 9) -> Report:
-    """Every measure of the kernel with its bar; about fifteen minutes and 12 GB on two cores."""
+    """Every measure of the suite with its bar; about fifteen minutes and 12 GB on two cores."""
     tower = draw_tower(layers=layers)
     found = Measured([], {})
     for storage in ("float32", "float16"):
-        found += kernel(
-            question := CompositionCase.drawn(tower, storage=storage), layers=layers, repeat=repeat
-        )
-    bank = question.bank
-    del question
-    for part in (_step, _inference, _loading):
+        case = CompositionCase.draw(tower, storage=storage)
+        found += measure_kernel(case, layers=layers, repeat=repeat)
+    bank = case.bank
+    del case
+    for part in (_adaptation_step, _inference, _loading):
         found += part(tower, bank, repeat)
     del bank
     return Report(
@@ -68,134 +86,27 @@ def engine(*, layers: int = 12, repeat: int = 9) -> Report:
     )
 
 
-def _step(tower: nn.Module, bank: TaskVectorBank, repeat: int) -> Measured:
-    """A whole adaptation step against an ordinary training step of the same tower on the same images."""
-    images = torch.randn(BATCH, 3, PIXELS, PIXELS, generator=torch.Generator().manual_seed(3))
-    labels = torch.arange(BATCH)
-    encoder = ComposedEncoder(tower, Composer(weights_of(tower), bank))
-    lam = encoder.composer.initial().requires_grad_()
-    trained = copy.deepcopy(tower)
-    light = torch.optim.AdamW([lam], lr=1e-3)
-    full = torch.optim.AdamW(trained.parameters(), lr=1e-6)
-
-    def adapt() -> float:
-        loss = nn.functional.cross_entropy(encoder.at(lam).features(images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        lam.grad = encoder.gradient()
-        light.step()
-        return loss.item()
-
-    def train() -> float:
-        full.zero_grad()
-        loss = nn.functional.cross_entropy(trained(images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        full.step()
-        return loss.item()
-
-    times = compare({"adapt": adapt, "train": train}, check=_is_finite, warmup=1, repeat=max(3, repeat // 2))
-    bar = Bar(
-        f"adaptation step / training step, batch {BATCH}", times.ratio("adapt", "train"), "<=", 1.15, "×"
-    )
-    return Measured([bar], noted(times, "step"))
-
-
-def _inference(tower: nn.Module, bank: TaskVectorBank, repeat: int) -> Measured:
-    """The adapted tower against the base, on the same images."""
-    images = torch.randn(BATCH, 3, PIXELS, PIXELS, generator=torch.Generator().manual_seed(4))
-    composer = Composer(weights_of(tower), bank)
-    adapted = materialise(tower, composer.compose(composer.initial(0.1)))
-
-    def run(model: nn.Module) -> Callable[[], float]:
-        @torch.no_grad()
-        def forward() -> float:
-            return float(model(images).norm())
-
-        return forward
-
-    times = compare({"adapted": run(adapted), "base": run(tower)}, check=_is_finite, repeat=2 * repeat + 1)
-    bar = Bar("adapted inference / zero-shot inference", times.ratio("adapted", "base"), "<=", 1.02, "×")
-    return Measured([bar], noted(times, "inference"))
-
-
-def _loading(_: nn.Module, bank: TaskVectorBank, repeat: int) -> Measured:
-    """Opening a bank file, checksums and all, against reading its bytes into memory."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "bank.safetensors"
-        save_bank(bank, path)
-        candidates: dict[str, Callable[[], int]] = {
-            "load": lambda: load_bank(path).nbytes // 2**20,
-            "read": lambda: len(path.read_bytes()) // 2**20,
-        }
-        size = bank.nbytes // 2**20
-        times = compare(candidates, check=lambda mib: abs(mib - size) <= 1, repeat=max(3, repeat // 2))
-    bar = Bar("loading a bank file / reading its bytes", times.ratio("load", "read"), "<=", 1.3, "×")
-    return Measured([bar], noted(times, "bank file"))
-
-
-def _growth(*, repeat: int) -> Iterable[Bar]:
-    """Cost per vector as the bank grows, and per parameter as the tower does."""
-    small = draw_tower(layers=GROWING_LAYERS[0])
-    per_vector = {T: _seconds(small, tasks=T, repeat=repeat) / T for T in GROWING_TASKS}
-    first, last = GROWING_TASKS[0], GROWING_TASKS[-1]
-    yield Bar(
-        f"cost per vector, T = {last} / T = {first}", per_vector[last] / per_vector[first], "<=", LINEAR, "×"
-    )
-    per_number = {}
-    for layers in GROWING_LAYERS:
-        tower = draw_tower(layers=layers)
-        numel = sum(weights.numel() for weights in weights_of(tower).values())
-        per_number[layers] = _seconds(tower, tasks=GROWING_TASKS[0], repeat=repeat) / numel
-    first, last = GROWING_LAYERS[0], GROWING_LAYERS[-1]
-    growth = per_number[last] / per_number[first]
-    yield Bar(f"cost per parameter, {last} layers / {first} layers", growth, "<=", LINEAR, "×")
-
-
-def _seconds(tower: RandomTower, *, tasks: int, repeat: int) -> float:
-    question = CompositionCase.drawn(tower, storage="float16", tasks=tasks, forwards=1)
-    ours, expected = EngineFormulation(question), ExpectedAnswer.of(question)
-    return measure(ours.one_forward, check=expected.is_met, repeat=repeat).median_seconds
-
-
-def _is_finite(value: float) -> bool:
-    return math.isfinite(value)
-
-
-# TODO merged docstring: """Compose and gradient: ours against the naive formulation, and against reading the bank's bytes. The naive formulation takes its turns in a process of its own (`apart`), where nobody has told the C library how to keep memory. It composes anew at every forward, ours once for all forwards of a step: a step of one forward and a step of two are timed. Knows nothing of images. """
-FASTER = 5.0
-
-Given = ComposeAnswer | Callable[[], ComposeAnswer] | None
-"""What a timed call gives: an answer, the way to fetch it once the clock has stopped, or nothing to check."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What a part of a suite hands to its report."""
-
-    bars: list[Bar]
-    notes: dict[str, str]
-
-    def __add__(self, other: Measured) -> Measured:
-        return Measured(self.bars + other.bars, self.notes | other.notes)
+# ---- compose and gradient
 
 
 class EngineFormulation:
-    """A question as the engine answers it: θ is composed once, however many forwards share it."""
+    """A case as the engine answers it: θ is composed once, however many forwards share it."""
 
-    def __init__(self, question: CompositionCase) -> None:
-        self.question = question
-        self._composer = Composer(question.theta0, question.bank)
+    def __init__(self, case: CompositionCase) -> None:
+        self.case = case
+        self._composer = Composer(case.theta0, case.bank)
         self._theta = self._composer.buffers()
-        self._summed = {name: torch.empty_like(base) for name, base in question.theta0.items()}
+        self._summed = {name: torch.empty_like(base) for name, base in case.theta0.items()}
 
     def one_forward(self) -> ComposeAnswer:
         """θ of a block, and ∂L/∂λ, for the first forward alone."""
-        theta = self._composer.compose(self.question.lam, into=self._theta)
-        return theta[BLOCK], self._composer.gradient(self.question.grads[0])
+        theta = self._composer.compose(self.case.lam, into=self._theta)
+        return theta[BLOCK], self._composer.gradient(self.case.grads[0])
 
     def whole_step(self) -> ComposeAnswer:
         """The same for all forwards: ∂L/∂θ is added up first, which the naive formulation need not do."""
-        theta = self._composer.compose(self.question.lam, into=self._theta)
-        so_far, *others = self.question.grads
+        theta = self._composer.compose(self.case.lam, into=self._theta)
+        so_far, *others = self.case.grads
         for grads in others:
             for name, total in self._summed.items():
                 torch.add(so_far[name], grads[name], out=total)
@@ -204,14 +115,14 @@ class EngineFormulation:
 
     def in_new_memory(self) -> ComposeAnswer:
         """`one_forward` that keeps nothing: a copy of the block, because a view of it would keep all of θ."""
-        theta = self._composer.compose(self.question.lam)[BLOCK].clone()
-        return theta, self._composer.gradient(self.question.grads[0])
+        theta = self._composer.compose(self.case.lam)[BLOCK].clone()
+        return theta, self._composer.gradient(self.case.grads[0])
 
 
-def kernel(question: CompositionCase, *, layers: int, repeat: int) -> Measured:
+def measure_kernel(case: CompositionCase, *, layers: int, repeat: int) -> Measured:
     """Every measure of one bank, drawn for a tower of so many layers."""
-    ours, expected = EngineFormulation(question), ExpectedAnswer.of(question)
-    with SeparateProcess(naive_calls, layers, question.bank.storage) as naive:
+    ours, expected = EngineFormulation(case), ExpectedAnswer.of(case)
+    with SeparateProcess(naive_calls, layers, case.bank.storage) as naive:
         found = _one_forward(ours, naive, expected, repeat=repeat)
         found += _whole_step(ours, naive, expected, repeat=max(3, repeat // 2))
         return found + _memory(ours, naive)
@@ -220,14 +131,14 @@ def kernel(question: CompositionCase, *, layers: int, repeat: int) -> Measured:
 def _one_forward(
     ours: EngineFormulation, naive: SeparateProcess, expected: ExpectedAnswer, *, repeat: int
 ) -> Measured:
-    bank = ours.question.bank
+    bank = ours.case.bank
     storage = bank.storage
 
     def is_right(given: Given) -> bool:
-        return given is None or expected.is_met(_fetched(given))
+        return given is None or expected.is_met(_fetch(given))
 
     def is_roughly_right(given: Given) -> bool:
-        return given is not None and expected.is_met(_fetched(given), tolerance=ELEVEN_BITS)
+        return given is not None and expected.is_met(_fetch(given), tolerance=ELEVEN_BITS)
 
     candidates: dict[str, Callable[[], Given]] = {
         "ours": ours.one_forward,
@@ -239,7 +150,7 @@ def _one_forward(
         Bar(f"{storage}: naive / ours, compose + gradient", times.ratio("naive", "ours"), ">=", FASTER, "×"),
         Bar(f"{storage}: ours / reading the bank each way", times.ratio("ours", "read"), "<=", 1.6, "×"),
     ]
-    notes = noted(times, storage)
+    notes = _as_notes(times, storage)
     if storage == "float32":
         notes["float32, what naive does"] = _naive_traffic(len(bank))
     else:
@@ -253,25 +164,31 @@ def _whole_step(
     ours: EngineFormulation, naive: SeparateProcess, expected: ExpectedAnswer, *, repeat: int
 ) -> Measured:
     """A step whose batch goes through the tower in parts: naive composes for each, ours for all."""
+    storage = ours.case.bank.storage
 
     def is_right(given: ComposeAnswer | Callable[[], ComposeAnswer]) -> bool:
-        return expected.is_met(_fetched(given), forwards=FORWARDS)
+        return expected.is_met(_fetch(given), forwards=FORWARDS)
 
     candidates: dict[str, Callable[[], ComposeAnswer | Callable[[], ComposeAnswer]]] = {
         "ours": ours.whole_step,
         "naive": lambda: naive.run(WHOLE_STEP),
     }
     times = compare(candidates, check=is_right, warmup=1, repeat=repeat)
-    what = f"{ours.question.bank.storage}, {FORWARDS} forwards"
-    measured = f"{ours.question.bank.storage}: naive / ours, a step of {FORWARDS} forwards"
-    return Measured([Bar(measured, times.ratio("naive", "ours"), ">=", FASTER, "×")], noted(times, what))
+    bar = Bar(
+        f"{storage}: naive / ours, a step of {FORWARDS} forwards",
+        times.ratio("naive", "ours"),
+        ">=",
+        FASTER,
+        "×",
+    )
+    return Measured([bar], _as_notes(times, f"{storage}, {FORWARDS} forwards"))
 
 
 def _memory(ours: EngineFormulation, naive: SeparateProcess) -> Measured:
     """Peak memory of compose + gradient beyond what is there at rest, which is bank, base and ∂L/∂θ."""
-    storage, base = ours.question.bank.storage, sum(w.nbytes for w in ours.question.theta0.values())
+    storage, base = ours.case.bank.storage, sum(w.nbytes for w in ours.case.theta0.values())
     own, other = extra_nbytes(ours.in_new_memory), naive.extra_nbytes(ONE_FORWARD)
-    widened = 0 if storage == "float32" else len(ours.question.bank)
+    widened = 0 if storage == "float32" else len(ours.case.bank)
     in_mib = [f"{nbytes / 2**20:.0f} MiB" for nbytes in (own, other, (2 + widened) * base)]
     return Measured(
         [Bar(f"{storage}: peak memory beyond bank and base, ours / naive", own / other, "<=", 0.5, "×")],
@@ -304,10 +221,104 @@ def _read_each_way(bank: TaskVectorBank) -> None:
         torch.mv(words, ones[: words.shape[1]])
 
 
-def _fetched(given: ComposeAnswer | Callable[[], ComposeAnswer]) -> ComposeAnswer:
+def _fetch(given: ComposeAnswer | Callable[[], ComposeAnswer]) -> ComposeAnswer:
     return given() if callable(given) else given
 
 
-def noted(times: TimingComparison, what: str) -> dict[str, str]:
+# ---- what is made with it
+
+
+def _adaptation_step(tower: nn.Module, bank: TaskVectorBank, repeat: int) -> Measured:
+    """A whole adaptation step against an ordinary training step of the same tower on the same images."""
+    images = torch.randn(BATCH, 3, PIXELS, PIXELS, generator=torch.Generator().manual_seed(3))
+    labels = torch.arange(BATCH)
+    encoder = ComposedEncoder(tower, Composer(weights_of(tower), bank))
+    lam = encoder.composer.initial().requires_grad_()
+    trained = copy.deepcopy(tower)
+    coefficient_optimiser = torch.optim.AdamW([lam], lr=1e-3)
+    weight_optimiser = torch.optim.AdamW(trained.parameters(), lr=1e-6)
+
+    def adapt() -> float:
+        loss = nn.functional.cross_entropy(encoder.at(lam).features(images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        lam.grad = encoder.gradient()
+        coefficient_optimiser.step()
+        return loss.item()
+
+    def train() -> float:
+        weight_optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(trained(images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        weight_optimiser.step()
+        return loss.item()
+
+    times = compare(
+        {"adapt": adapt, "train": train}, check=math.isfinite, warmup=1, repeat=max(3, repeat // 2)
+    )
+    bar = Bar(
+        f"adaptation step / training step, batch {BATCH}", times.ratio("adapt", "train"), "<=", 1.15, "×"
+    )
+    return Measured([bar], _as_notes(times, "step"))
+
+
+def _inference(tower: nn.Module, bank: TaskVectorBank, repeat: int) -> Measured:
+    """The adapted tower against the base, on the same images."""
+    images = torch.randn(BATCH, 3, PIXELS, PIXELS, generator=torch.Generator().manual_seed(4))
+    composer = Composer(weights_of(tower), bank)
+    adapted = materialise(tower, composer.compose(composer.initial(0.1)))
+
+    def forward_of(model: nn.Module) -> Callable[[], float]:
+        @torch.no_grad()
+        def forward() -> float:
+            return float(model(images).norm())
+
+        return forward
+
+    candidates = {"adapted": forward_of(adapted), "base": forward_of(tower)}
+    times = compare(candidates, check=math.isfinite, repeat=2 * repeat + 1)
+    bar = Bar("adapted inference / zero-shot inference", times.ratio("adapted", "base"), "<=", 1.02, "×")
+    return Measured([bar], _as_notes(times, "inference"))
+
+
+def _loading(_: nn.Module, bank: TaskVectorBank, repeat: int) -> Measured:
+    """Opening a bank file, checksums and all, against reading its bytes into memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bank.safetensors"
+        save_bank(bank, path)
+        candidates: dict[str, Callable[[], int]] = {
+            "load": lambda: load_bank(path).nbytes // 2**20,
+            "read": lambda: len(path.read_bytes()) // 2**20,
+        }
+        size = bank.nbytes // 2**20
+        times = compare(candidates, check=lambda mib: abs(mib - size) <= 1, repeat=max(3, repeat // 2))
+    bar = Bar("loading a bank file / reading its bytes", times.ratio("load", "read"), "<=", 1.3, "×")
+    return Measured([bar], _as_notes(times, "bank file"))
+
+
+def _growth(*, repeat: int) -> Iterable[Bar]:
+    """Cost per vector as the bank grows, and per parameter as the tower does."""
+    small = draw_tower(layers=GROWING_LAYERS[0])
+    per_vector = {T: _seconds(small, tasks=T, repeat=repeat) / T for T in GROWING_TASKS}
+    first, last = GROWING_TASKS[0], GROWING_TASKS[-1]
+    growth = per_vector[last] / per_vector[first]
+    yield Bar(f"cost per vector, T = {last} / T = {first}", growth, "<=", LINEAR, "×")
+    per_number = {}
+    for layers in GROWING_LAYERS:
+        tower = draw_tower(layers=layers)
+        numel = sum(weights.numel() for weights in weights_of(tower).values())
+        per_number[layers] = _seconds(tower, tasks=GROWING_TASKS[0], repeat=repeat) / numel
+    first, last = GROWING_LAYERS[0], GROWING_LAYERS[-1]
+    growth = per_number[last] / per_number[first]
+    yield Bar(f"cost per parameter, {last} layers / {first} layers", growth, "<=", LINEAR, "×")
+
+
+def _seconds(tower: RandomTower, *, tasks: int, repeat: int) -> float:
+    """Median seconds of compose + gradient for one forward."""
+    case = CompositionCase.draw(tower, storage="float16", tasks=tasks, forwards=1)
+    ours, expected = EngineFormulation(case), ExpectedAnswer.of(case)
+    return measure(ours.one_forward, check=expected.is_met, repeat=repeat).median_seconds
+
+
+def _as_notes(times: TimingComparison, what: str) -> dict[str, str]:
     """The timings as notes of a report."""
     return {f"{what}, {name}": str(timing) for name, timing in times.timings.items()}

@@ -30,14 +30,16 @@ def few_shot(*, repeat: int = 3) -> Report:
         support = Support(tuple(noise_images(len(labels))), labels, CLASSES)
         engine.head(CLASSES)
         candidates: dict[str, Callable[[], Tensor]] = {
-            "plain": lambda: _passes(engine),
-            "preview": lambda: _first(engine, support),
+            "plain": lambda: _plain_passes(engine),
+            "preview": lambda: _first_preview(engine, support),
             "auto": lambda: engine.few_shot(support).result().coefficients.values,
         }
-        found = compare(candidates, check=lambda told: bool(told.isfinite().all()), warmup=1, repeat=repeat)
+        found = compare(
+            candidates, check=lambda values: bool(values.isfinite().all()), warmup=1, repeat=repeat
+        )
     return Report(
         name="few-shot",
-        what=f"engine.few_shot of {len(CLASSES)} classes × {SHOTS} pictures, bundled model and bank",
+        what=f"engine.few_shot of {len(CLASSES)} classes × {SHOTS} images, bundled model and bank",
         ceiling="none: passes through the whole tower, forward and backward, are the unit",
         bars=(
             Bar("auto, in plain passes", PASSES * found.ratio("auto", "plain"), "<=", ALL_PASSES, "passes"),
@@ -54,8 +56,8 @@ def few_shot(*, repeat: int = 3) -> Report:
     )
 
 
-def _passes(engine: Atlas) -> Tensor:
-    """Images forward and backward through the whole tower, as ordinary training does."""
+def _plain_passes(engine: Atlas) -> Tensor:
+    """The gradient after `PASSES` images went forward and backward through the whole tower."""
     tower, size = frozen_copy(engine.backbone.visual), engine.backbone.preprocessing.size
     for parameter in tower.parameters():
         parameter.requires_grad_()
@@ -66,8 +68,9 @@ def _passes(engine: Atlas) -> Tensor:
     return torch.cat(grads)
 
 
-def _first(engine: Atlas, support: Support) -> Tensor:
+def _first_preview(engine: Atlas, support: Support) -> Tensor:
+    """The head of the first preview; the run is cancelled there."""
     run = engine.few_shot(support)
-    shown = next(step.preview for step in run if step.preview is not None)
+    preview = next(step.preview for step in run if step.preview is not None)
     run.cancel()
-    return torch.cat([tensor.float().flatten() for tensor in shown.head.values()])
+    return torch.cat([tensor.float().flatten() for tensor in preview.head.values()])

@@ -1,11 +1,11 @@
-"""Functions kept in a process of their own and asked for one call at a time. Knows nothing of what they do.
+"""Functions kept in a separate process and called there one at a time.
 
 A baseline must not gain or lose by what the process around it has done: settings of the C library, memory
 that others freed. So it gets a fresh process, which makes what it needs once and then waits for its turn:
 
-    with Apart(naive_calls, layers, "float32") as naive:
-        later = naive.run("one forward")      # this process sleeps meanwhile: a clock around it is fair
-        later()                               # the answer, fetched after the clock has stopped
+    with SeparateProcess(naive_calls, layers, "float32") as naive:
+        fetch = naive.run("one forward")      # this process sleeps meanwhile: a clock around it is fair
+        fetch()                               # the answer, fetched after the clock has stopped
         naive.extra_nbytes("one forward")
 """
 
@@ -33,28 +33,28 @@ __all__ = ["Calls", "SeparateProcess", "extra_nbytes"]
 Calls = Mapping[str, Callable[[], tuple[Tensor, ...]]]
 """What a process can be asked for, by name."""
 
-_SECONDS_TO_LEAVE = 10.0
+_SECONDS_TO_END = 10.0
 
 
 class SeparateProcess:
     """A process that holds `make(*args)`, started anew: nothing of this one's memory or settings is in it."""
 
     def __init__(self, make: Callable[..., Calls], *args: object) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork would inherit what malloc was told
-        self._line, far = context.Pipe()
+        context = multiprocessing.get_context("spawn")  # a fork would inherit the settings of malloc
+        self._connection, theirs = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(far, torch.get_num_threads(), make, args), daemon=True
+            target=_serve, args=(theirs, torch.get_num_threads(), make, args), daemon=True
         )
         self._process.start()
-        far.close()
+        theirs.close()
         try:
-            self._reply()
+            self._receive()
         except BaseException:
             self.close()
             raise
 
     def run(self, name: str) -> Callable[[], tuple[Tensor, ...]]:
-        """Let it make one call, and wait for that; what comes back fetches the answer of the latest call."""
+        """Make one call there and wait for it. Returns a function that fetches the latest call's answer."""
         self._ask("run", name)
         return self._answer
 
@@ -64,8 +64,8 @@ class SeparateProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._line.close()
-        self._process.join(_SECONDS_TO_LEAVE)
+        self._connection.close()
+        self._process.join(_SECONDS_TO_END)
         self._process.kill()
         self._process.join()
 
@@ -80,15 +80,15 @@ class SeparateProcess:
         return tuple(map(torch.from_numpy, arrays))
 
     def _ask(self, verb: str, name: str) -> object:
-        with contextlib.suppress(OSError):  # it is gone: so says the reply
-            self._line.send((verb, name))
-        return self._reply()
+        with contextlib.suppress(OSError):  # if it has ended, receiving says so
+            self._connection.send((verb, name))
+        return self._receive()
 
-    def _reply(self) -> object:
+    def _receive(self) -> object:
         try:
-            return self._line.recv()
+            return self._connection.recv()
         except (EOFError, OSError):
-            self._process.join(_SECONDS_TO_LEAVE)
+            self._process.join(_SECONDS_TO_END)
             raise EvalError(
                 f"the process of the baseline ended (exit code {self._process.exitcode}) before it answered. "
                 "Its own message, if any, stands above; with none, free some memory and run again."
@@ -96,39 +96,41 @@ class SeparateProcess:
 
 
 def extra_nbytes(fn: Callable[[], object]) -> float:
-    """The most bytes this process holds during a call beyond what it holds at rest; NaN if nobody knows.
+    """The most bytes this process holds during a call beyond those at rest; NaN where that is not known.
 
     A first call pays for what comes once: compiled code, threads. An answer that is a view of something large
     holds all of it: give a copy.
     """
     fn()
-    at_rest = _at_rest()
+    at_rest = _nbytes_at_rest()
     peak = measure(fn, check=lambda _: True, warmup=0, repeat=1).peak_nbytes
     return float("nan") if peak is None else float(peak - at_rest)
 
 
-def _at_rest() -> int:
-    """Bytes this process holds once what was freed has gone back to the system, where it can be told to."""
+def _nbytes_at_rest() -> int:
+    """Bytes this process holds after freed memory was returned to the system, where that can be done."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     return resident_nbytes() or 0
 
 
-def _serve(line: Connection, threads: int, make: Callable[..., Calls], args: tuple[object, ...]) -> None:
-    """The other process: make, say so, then answer until nobody asks any more."""
+def _serve(
+    connection: Connection, threads: int, make: Callable[..., Calls], args: tuple[object, ...]
+) -> None:
+    """In the other process: make the calls, say so, then answer until the connection closes."""
     torch.set_num_threads(threads)
     calls = make(*args)
     gc.disable()  # as `measure` does around a call
-    line.send(None)
+    connection.send(None)
     answer: tuple[Tensor, ...] = ()
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while True:
-            verb, name = line.recv()
+            verb, name = connection.recv()
             if verb == "run":
                 answer = calls[name]()
-                line.send(None)
+                connection.send(None)
             elif verb == "answer":
-                line.send(tuple(tensor.numpy() for tensor in answer))
+                connection.send(tuple(tensor.numpy() for tensor in answer))
             else:
-                line.send(extra_nbytes(calls[name]))
+                connection.send(extra_nbytes(calls[name]))

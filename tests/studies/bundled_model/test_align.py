@@ -18,7 +18,7 @@ from atlas_engine.errors import ModelError, SupportError
 from atlas_engine.runtime import generator
 from studies.bundled_model import batches, towers
 from studies.bundled_model.batches import UNKNOWN, AlignmentData, imagenet_labels, mix_labels
-from studies.bundled_model.finish import FinishSettings, export, finish, principal
+from studies.bundled_model.finish import FinishSettings, export, finish, principal_directions
 from studies.bundled_model.student import Student
 from studies.bundled_model.train import AlignSettings, align
 from studies.bundled_model.words import embed_words, imagenet, without_shared_direction
@@ -179,7 +179,7 @@ def test_a_finished_head_takes_features_as_they_come(words):
     with torch.no_grad():
         student.head["rest_weight"].normal_(0, 0.02, generator=generator(0))
     head = ConceptHead()
-    head.load_state_dict(student.finished())
+    head.load_state_dict(student.finished_head())
     features = torch.rand(5, 1280, generator=generator(1))
     # Features of dead units have deviation 0.001 here, so the folded weights are large and sums lose digits.
     torch.testing.assert_close(head.read(features), student.read(features), atol=1e-3, rtol=1e-3)
@@ -189,7 +189,7 @@ def test_principal_directions_are_those_of_the_largest_spread():
     seeded = generator(0)
     spread = torch.tensor([5.0, 0.1, 2.0, 0.1])
     features = torch.randn(500, 4, generator=seeded) * spread + 3.0
-    weight, bias = principal(features, 2)
+    weight, bias = principal_directions(features, 2)
     assert weight.abs().argmax(dim=1).tolist() == [0, 2]
     torch.testing.assert_close((features @ weight.T + bias).mean(dim=0), torch.zeros(2), atol=1e-3, rtol=0)
 

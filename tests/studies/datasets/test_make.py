@@ -11,7 +11,7 @@ from atlas_engine.data.decode import png_bytes, read_image
 from atlas_engine.data.folders import read_folder, read_labelled_files
 from atlas_engine.errors import SupportError
 from studies.datasets import TRACK_PATTERN, ImageSet, ImageSetSettings, make_set, origin
-from studies.datasets.make import capped
+from studies.datasets.make import cap_classes
 from studies.datasets.readers import SetExample
 from tests.drawn import noise_picture
 from tests.packed import by_folder, package_of, png, tgz
@@ -136,10 +136,10 @@ def test_a_package_of_another_layout_is_refused_in_one_sentence(toy, tmp_path):
 
 def test_few_classes_take_more_of_each_and_what_is_taken_is_spread():
     examples = [SetExample(label, str(n), np.array([n])) for label in "ab" for n in range(100)]
-    taken = capped(examples, per_class=10, least=50)
+    taken = cap_classes(examples, per_class=10, least=50)
     assert [example.track for example in taken["a"]] == [str(n) for n in range(0, 100, 4)]
-    assert len(capped(examples, per_class=10, least=0)["b"]) == 10
-    assert len(capped(examples, per_class=500, least=0)["b"]) == 100
+    assert len(cap_classes(examples, per_class=10, least=0)["b"]) == 10
+    assert len(cap_classes(examples, per_class=500, least=0)["b"]) == 100
 
 
 def test_a_png_gives_back_the_same_picture():

@@ -119,8 +119,8 @@ def test_a_long_picture_is_kept_whole_on_a_white_square(tmp_path):
     assert pictures["tall bar"][:, [0, 20, 44, 63]].min() == 255
 
 
-def test_a_donor_keeps_its_shape(tmp_path):
-    folder = read_folder(made(tmp_path, {"a/a_0.png": bar(20, 80), "b/b_0.png": png()}, role="donor"))
+def test_an_image_of_a_task_vectors_set_keeps_its_shape(tmp_path):
+    folder = read_folder(made(tmp_path, {"a/a_0.png": bar(20, 80), "b/b_0.png": png()}, role="task_vector"))
     (_, picture), *_ = read_labelled_files(folder.items)[0]
     assert (picture.height, picture.width) == (20, 80)
 
@@ -134,8 +134,8 @@ def test_a_class_all_of_whose_pictures_are_refused_has_no_folder(tmp_path, monke
     assert origin(out)["classes"] == {"a": 1, "b": 1}
 
 
-def test_named_sets_are_no_donors():
-    by_role = {role: {row.name for row in SETS.values() if row.role == role} for role in ("donor", "named")}
+def test_named_sets_are_not_for_task_vectors():
+    by_role = {role: {row.name for row in SETS.values() if row.role == role} for role in ("task_vector", "named")}
     assert by_role["named"] == {name for name in SETS if name.startswith("named-")}
     assert len(by_role["named"]) == 4
-    assert {"mnist", "doodles", "emoji-fluent", "clip-art"} <= by_role["donor"]
+    assert {"mnist", "doodles", "emoji-fluent", "clip-art"} <= by_role["task_vector"]

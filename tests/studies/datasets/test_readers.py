@@ -46,7 +46,7 @@ def test_digits_come_with_their_words(tmp_path):
 
 def test_digits_with_too_few_labels_or_values_are_refused(tmp_path):
     images = np.zeros((2, 28, 28))
-    with pytest.raises(SupportError, match="1 labels do not fit its 2 pictures"):
+    with pytest.raises(SupportError, match="1 labels do not fit its 2 images"):
         list(readers.mnist(digits(tmp_path, images, np.array([7]))))
     cut = idx(images)[:-1]
     members = {
