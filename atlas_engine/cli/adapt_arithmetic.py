@@ -77,10 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add(args: argparse.Namespace) -> int:
     """Print the verdict and the accuracy of every task; Ctrl-C keeps the best so far."""
-    from studies.problems.draw import dataset_names
-
     from atlas_engine.data.folders import read_folder
     from atlas_engine.engine import open as open_atlas
+    from studies.problems.draw import dataset_names
 
     config = settings_from(args, AddConfig)
     folders = [read_folder(path) for path in args.folders]

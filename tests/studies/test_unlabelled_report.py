@@ -23,9 +23,9 @@ def row(dataset, method, change, **more):
     return UnlabelledRow(dataset=dataset, method=method, accuracy=fields["zero_shot"] + change, **fields)
 
 
-def of(sheets, start):
-    (sheet,) = [sheet for sheet in sheets if sheet.title.startswith(start)]
-    return {line[0]: line[1:] for line in sheet.rows}
+def table_of(tables, start):
+    (table,) = [table for table in tables if table.title.startswith(start)]
+    return {line[0]: line[1:] for line in table.rows}
 
 
 ROWS = [
@@ -39,48 +39,48 @@ ROWS = [
 ]
 
 
-def test_damaged_sets_are_shifted_and_so_is_what_is_said_to_be():
-    sheets = unlabelled_tables(ROWS)
-    assert of(sheets, "Change to zero-shot in points, mean over 1 shifted") == {"ufm": ("+15.0 ± 7.1",)}
-    assert of(sheets, "Change to zero-shot in points, mean over 2 clean") == {"ufm": ("+17.0 ± 4.2",)}
-    sheets = unlabelled_tables(ROWS, shifted=["sketch"])
-    assert of(sheets, "Change to zero-shot in points, mean over 2 shifted") == {"ufm": ("+25.0 ± 7.1",)}
-    assert of(sheets, "Change to zero-shot in points, mean over 1 clean") == {"ufm": ("-1.0 ± 1.4",)}
+def test_corrupted_sets_are_shifted_and_so_are_those_the_caller_names():
+    tables = unlabelled_tables(ROWS)
+    assert table_of(tables, "Change to zero-shot in points, mean over 1 shifted") == {"ufm": ("+15.0 ± 7.1",)}
+    assert table_of(tables, "Change to zero-shot in points, mean over 2 clean") == {"ufm": ("+17.0 ± 4.2",)}
+    tables = unlabelled_tables(ROWS, shifted=["sketch"])
+    assert table_of(tables, "Change to zero-shot in points, mean over 2 shifted") == {"ufm": ("+25.0 ± 7.1",)}
+    assert table_of(tables, "Change to zero-shot in points, mean over 1 clean") == {"ufm": ("-1.0 ± 1.4",)}
 
 
 def test_the_worst_set_is_the_lowest_mean_over_seeds():
-    assert [(one.where, pytest.approx(one.change)) for one in worst_sets(ROWS[1:])] == [
+    assert [(one.name, pytest.approx(one.change)) for one in worst_sets(ROWS[1:])] == [
         ("pets", -0.01),
         ("pets fog:3", 0.15),
         ("sketch", 0.35),
     ]
-    assert of(unlabelled_tables(ROWS), "Change to zero-shot in points on the worst set")["ufm"] == (
+    assert table_of(unlabelled_tables(ROWS), "Change to zero-shot in points on the worst set")["ufm"] == (
         "-1.0 (pets), 0 of 3",
     ), "a point is not more than a point"
     worse = [*ROWS, row("pets", "ufm", -0.5, seed=2)]
-    assert of(unlabelled_tables(worse), "Change to zero-shot in points on the worst set")["ufm"] == (
+    assert table_of(unlabelled_tables(worse), "Change to zero-shot in points on the worst set")["ufm"] == (
         "-17.3 (pets), 1 of 3",
     )
 
 
 def test_the_worst_roll_is_one_of_one_seed():
-    assert of(unlabelled_tables(ROWS), "Change to zero-shot in points on the worst roll")["ufm"] == (
+    assert table_of(unlabelled_tables(ROWS), "Change to zero-shot in points on the worst roll")["ufm"] == (
         "-2.0, 1 of 6",
     )
 
 
 def test_what_auto_did_is_counted_where_it_is_known():
-    assert not [sheet for sheet in unlabelled_tables(ROWS) if sheet.title.startswith("What was done")]
+    assert not [table for table in unlabelled_tables(ROWS) if table.title.startswith("What was done")]
     chosen = [row("pets", "auto", 0.1, seed=seed, kept=kept) for seed, kept in enumerate("aab")]
-    assert of(unlabelled_tables([*ROWS, *chosen]), "What was done") == {"auto": ("a 2, b 1",)}
+    assert table_of(unlabelled_tables([*ROWS, *chosen]), "What was done") == {"auto": ("a 2, b 1",)}
 
 
-def test_costs_tell_the_median_and_how_often_a_method_rolled_back():
-    assert of(unlabelled_tables(ROWS), "Seconds")["ufm"] == ("1.0, 1 of 6",)
+def test_costs_are_the_median_and_how_often_a_method_rolled_back():
+    assert table_of(unlabelled_tables(ROWS), "Seconds")["ufm"] == ("1.0, 1 of 6",)
 
 
-def test_each_data_set_has_zero_shot_and_changes_for_each_damage():
-    (pets,) = [sheet for sheet in unlabelled_tables(ROWS) if sheet.title.startswith("pets:")]
+def test_each_data_set_has_zero_shot_and_changes_for_each_corruption():
+    (pets,) = [table for table in unlabelled_tables(ROWS) if table.title.startswith("pets:")]
     assert pets.columns == ("damage", "method", "n = 5")
     assert pets.rows == [
         ("as it is", "zero-shot %", "50.0 ± 0.0"),
@@ -109,6 +109,6 @@ def test_the_figure_shows_shifted_and_clean_sets_apart():
 
 
 def test_zero_shot_alone_has_its_accuracy_and_nothing_to_compare():
-    sheets = unlabelled_tables(ROWS[:1])
-    assert [sheet.title.split(":")[0] for sheet in sheets] == ["pets"]
+    tables = unlabelled_tables(ROWS[:1])
+    assert [table.title.split(":")[0] for table in tables] == ["pets"]
     assert unlabelled_grid(ROWS[:1]).values == ((0.0,),)

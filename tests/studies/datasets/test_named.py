@@ -70,7 +70,9 @@ def test_stamps_are_described_by_the_first_line_beside_them(tmp_path):
         f"{STAMPS}/toys/toy.png": b"toy",
         f"{STAMPS}/toys/toy.txt": 'A toy called a "R\u00e4uchermann".'.encode(),
     }
-    found = {example.label: example.image for example in drawings.named_stamps(deb(tmp_path / "t.deb", members))}
+    found = {
+        example.label: example.image for example in drawings.named_stamps(deb(tmp_path / "t.deb", members))
+    }
     assert found == {"a red apple": b"apple", "a toy called a r\u00e4uchermann": b"toy"}
 
 
@@ -135,7 +137,9 @@ def test_a_class_all_of_whose_pictures_are_refused_has_no_folder(tmp_path, monke
 
 
 def test_named_sets_are_not_for_task_vectors():
-    by_role = {role: {row.name for row in SETS.values() if row.role == role} for role in ("task_vector", "named")}
+    by_role = {
+        role: {row.name for row in SETS.values() if row.role == role} for role in ("task_vector", "named")
+    }
     assert by_role["named"] == {name for name in SETS if name.startswith("named-")}
     assert len(by_role["named"]) == 4
     assert {"mnist", "doodles", "emoji-fluent", "clip-art"} <= by_role["task_vector"]

@@ -6,10 +6,19 @@ import pytest
 
 from atlas_engine.bank.edit import fidelity
 from atlas_engine.errors import BankError, EvalError
-from studies.banks.bits import StorageCost, accuracy_loss, measure_costs, storage_variants, store_in_formats
+from studies.banks.bits import (
+    StorageCost,
+    accuracy_loss,
+    bits_table,
+    cost_table,
+    measure_costs,
+    storage_variants,
+    store_in_formats,
+)
 from studies.banks.trials import run_trials
 from studies.grid import Ledger
 from studies.problems.few_shot import draw_problem
+from tests.studies.banks.fake_trials import fake_trial
 from tests.studies.drawn_tasks import QUICK
 
 STORAGES = ("float16", "int4")
@@ -29,8 +38,8 @@ def test_float32_comes_first_and_every_format_once(stored, bank):
     assert list(stored) == ["float32", "float16", "int4"]
     assert stored["float32"] is bank
     assert [copy.storage for copy in stored.values()] == list(stored)
-    assert [arm.name for arm in storage_variants(stored)] == list(stored)
-    assert len({arm.identity for arm in storage_variants(stored)}) == 3
+    assert [variant.name for variant in storage_variants(stored)] == list(stored)
+    assert len({variant.identity for variant in storage_variants(stored)}) == 3
 
 
 def test_costs_are_the_banks_own_bytes_and_nearness(tiny, stored, problem):
@@ -52,7 +61,8 @@ def test_costs_are_the_banks_own_bytes_and_nearness(tiny, stored, problem):
 
 def test_costs_are_measured_once(tiny, stored, problem, tmp_path):
     first = measure_costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=1)
-    again = measure_costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=0)  # 0 times would fail
+    # repeat=0 would fail if anything were timed
+    again = measure_costs(tiny, stored, problem, ledger=Ledger(tmp_path / "rows"), repeat=0)
     assert again == first
     assert all(isinstance(cost, StorageCost) for cost in first)
 
@@ -72,3 +82,26 @@ def test_a_bank_that_is_not_the_original_is_refused(bank):
         store_in_formats(bank.stored_as("int8"))
     with pytest.raises(BankError, match="storage 'int7' is not known"):
         store_in_formats(bank, ["int7"])
+
+
+# ---- the report, by numbers worked out by hand
+
+
+def test_formats_are_listed_with_their_difference_to_float32():
+    trials = [
+        fake_trial(arm, "pets", seed, accuracy)
+        for seed, accuracies in enumerate([(0.6, 0.58), (0.7, 0.64)])
+        for arm, accuracy in zip(("float32", "int4"), accuracies, strict=True)
+    ]
+    rows = {row[0]: row[1:] for row in bits_table(trials).rows}
+    assert rows["float32"] == ("65.0 ± 7.1", "65.0 ± 7.1", "+0.0 ± 0.0")
+    assert rows["int4"] == ("61.0 ± 4.2", "61.0 ± 4.2", "-4.0 ± 2.8")
+    assert rows["zero-shot"] == ("50.0 ± 0.0", "50.0 ± 0.0", "–")
+
+
+def test_costs_are_ratios_to_the_first_format():
+    found = [
+        StorageCost("float32", 4 * 2**20, 0.010, 1.0, 1.0, 0.0, 1.0),
+        StorageCost("int8", 2**20, 0.005, 0.5, 0.99995, 0.01, 0.9999),
+    ]
+    assert cost_table(found).rows[1] == ("int8", "1.0", "0.25", "5.0", "0.50", "0.99995", "1.00", "0.99990")

@@ -6,10 +6,17 @@ import dataclasses
 
 import pytest
 import torch
-from studies.problems.draw import dataset_names
 
-from atlas_engine.errors import ConfigError, EvalError, SupportError
-from studies.few_shot import FewShotStudySettings, require_enough_images, run_few_shot
+from atlas_engine.errors import ConfigError, SupportError
+from studies.few_shot import (
+    FewShotRow,
+    FewShotStudySettings,
+    calibration_table,
+    few_shot_grid,
+    few_shot_tables,
+    require_enough_images,
+    run_few_shot,
+)
 from studies.grid import Ledger
 from studies.methods import STUDY_METHODS, Solver
 from studies.problems.few_shot import draw_problem, with_shots
@@ -42,7 +49,7 @@ def run(tiny, folders, ledger, **changes):
     return list(run_few_shot(solver, folders, settings=settings, ledger=ledger))
 
 
-def timeless(rows):
+def without_seconds(rows):
     return [dataclasses.replace(row, seconds=0.0) for row in rows]
 
 
@@ -66,7 +73,7 @@ def test_a_row_says_what_the_issue_asks_for(rows):
     assert first["estimate"] is first["estimate_low"] is first["estimate_high"] is None
 
 
-def test_zero_shot_does_not_know_the_shots_so_test_pictures_are_the_same(rows):
+def test_zero_shot_does_not_know_the_shots_so_test_images_are_the_same(rows):
     for dataset in ("colours", "two"):
         for seed in (0, 1):
             own = [r for r in rows if (r.dataset, r.seed, r.method) == (dataset, seed, "zero-shot")]
@@ -78,15 +85,15 @@ def test_fewer_shots_are_the_first_of_more(tiny, folder):
     one = with_shots(whole, 1)
     assert (whole.support.counts, one.support.counts) == ((3, 3, 3), (1, 1, 1))
     assert one.support.classes == whole.support.classes
-    assert [picture.name for picture in one.support.pictures] == [
-        whole.support.pictures[place].name for place in (0, 3, 6)
+    assert [image.name for image in one.support.pictures] == [
+        whole.support.pictures[position].name for position in (0, 3, 6)
     ]
-    assert torch.equal(one.squares, whole.squares)
+    assert torch.equal(one.pixels, whole.pixels)
     assert one.digest != whole.digest
     assert with_shots(whole, 3).digest == whole.digest
 
 
-def test_without_limits_every_class_and_picture_is_used(tiny, tmp_path):
+def test_without_limits_every_class_and_image_is_used(tiny, tmp_path):
     folder = write_pictures(tmp_path / "uneven", {"red": 9, "blue": 4})
     settings = FewShotStudySettings(shots=(2,), methods=("zero-shot",), seeds=1)
     ((row, _),) = run_few_shot(Solver(tiny), {"uneven": folder}, settings=settings, ledger=Ledger())
@@ -104,7 +111,7 @@ def test_the_seed_draws_at_most_so_many_classes(tiny, tmp_path):
     assert len({problem.support.classes for problem in drawn}) > 1
 
 
-def test_a_second_run_computes_nothing_and_tells_the_same(tiny, folders, ledger, rows, monkeypatch):
+def test_a_second_run_computes_nothing_and_gives_the_same_rows(tiny, folders, ledger, rows, monkeypatch):
     before = ledger.path.read_bytes()
     monkeypatch.setattr(Solver, "text", None)
     again = run(tiny, folders, Ledger(ledger.path))
@@ -117,7 +124,7 @@ def test_a_killed_run_goes_on_with_what_is_left(tiny, folders, ledger, rows, tmp
     (tmp_path / "rows").write_text("".join(lines[:5]) + lines[5][:30])
     rest = run(tiny, folders, Ledger(tmp_path / "rows"))
     assert [fresh for _, fresh in rest] == [False] * 5 + [True] * 19
-    assert timeless(row for row, _ in rest) == timeless(rows)
+    assert without_seconds(row for row, _ in rest) == without_seconds(rows)
 
 
 def test_a_new_method_or_seed_measures_only_itself(tiny, folders, ledger, rows):
@@ -132,11 +139,11 @@ def test_another_budget_measures_again_what_trains(tiny, folders, ledger, rows):
     assert {row.method for row, fresh in found if fresh} == {"lora"}
 
 
-def test_the_solver_is_told_what_begins(tiny, folder):
-    told = []
+def test_every_start_is_announced(tiny, folder):
+    notes = []
     settings = dataclasses.replace(GRID, shots=(1,), methods=("zero-shot", "tip"), seeds=1)
-    list(run_few_shot(Solver(tiny), {"c": folder}, settings=settings, ledger=Ledger(), on_start=told.append))
-    assert told == ["c, reading", "c, 1 shot(s), zero-shot", "c, 1 shot(s), tip"]
+    list(run_few_shot(Solver(tiny), {"c": folder}, settings=settings, ledger=Ledger(), on_start=notes.append))
+    assert notes == ["c, reading", "c, 1 shot(s), zero-shot", "c, 1 shot(s), tip"]
 
 
 def test_settings_are_in_order_and_without_repetition():
@@ -154,15 +161,91 @@ def test_settings_are_in_order_and_without_repetition():
             FewShotStudySettings(**wrong)
 
 
-def test_a_name_has_as_much_of_the_path_as_it_needs(tmp_path):
-    paths = [tmp_path / "pacs" / "photo", tmp_path / "office" / "photo", tmp_path / "pets"]
-    assert dataset_names(paths) == ["pacs/photo", "office/photo", "pets"]
-    assert dataset_names(paths[:1]) == ["photo"]
-    with pytest.raises(EvalError, match="photo is given twice"):
-        dataset_names([paths[0], tmp_path / "office" / ".." / "pacs" / "photo"])
-
-
 def test_a_class_that_is_too_small_is_named_before_anything_is_measured(folders):
     require_enough_images(folders, GRID)
     with pytest.raises(SupportError, match=r"two: class 'dark_green' has 6 image\(s\), but 8 .* Add 3"):
         require_enough_images(folders, dataclasses.replace(GRID, shots=(1, 8)))
+
+
+# ---- the report, by numbers worked out by hand
+
+
+def fake_row(dataset, method, shots, seed, accuracy, **more):
+    return FewShotRow(dataset, method, shots, seed, accuracy, 100, more.pop("seconds", 1.0), **_with(more))
+
+
+def _with(more):
+    return {"fell_back": False} | more
+
+
+ZERO = [fake_row(name, "zero-shot", 4, seed, 0.4) for seed in (0, 1) for name in ("pets", "plants")]
+TIP = [
+    fake_row("pets", "tip", 4, 0, 0.5),
+    fake_row("plants", "tip", 4, 0, 0.7, seconds=3.0),
+    fake_row("pets", "tip", 4, 1, 0.6, fell_back=True),
+    fake_row("plants", "tip", 4, 1, 0.6, seconds=2.0),
+]
+
+
+def table_of(tables, start):
+    (table,) = [table for table in tables if table.title.startswith(start)]
+    return {line[0]: line[1:] for line in table.rows}
+
+
+def test_means_are_over_data_sets_within_each_seed_and_then_over_seeds():
+    tables = few_shot_tables([*ZERO, *TIP])
+    assert table_of(tables, "Accuracy in %, mean over 2") == {
+        "zero-shot": ("40.0 ± 0.0",),
+        "tip": ("60.0 ± 0.0",),
+    }
+    assert table_of(tables, "Difference to zero-shot")["tip"] == ("+20.0 ± 0.0",)
+
+
+def test_each_data_set_has_its_own_table():
+    tables = few_shot_tables([*ZERO, *TIP])
+    assert table_of(tables, "pets:")["tip"] == ("55.0 ± 7.1 (+15.0)",)
+    assert table_of(tables, "plants:")["tip"] == ("65.0 ± 7.1 (+25.0)",)
+    (alone, *_) = few_shot_tables([one for one in [*ZERO, *TIP] if one.dataset == "pets"])
+    assert alone.title == "Accuracy in %, pets"
+
+
+def test_costs_are_the_median_and_how_often_a_method_fell_back():
+    assert table_of(few_shot_tables([*ZERO, *TIP]), "Seconds")["tip"] == ("1.5, fell back 1 of 4",)
+
+
+def test_without_zero_shot_there_is_no_difference():
+    tables = few_shot_tables(TIP)
+    assert not [table for table in tables if "Difference" in table.title]
+    assert table_of(tables, "pets:")["tip"] == ("55.0 ± 7.1",)
+    grid = few_shot_grid(TIP)
+    assert grid.values[0] == pytest.approx((60.0,))
+    assert grid.shown(60.0) == "60.0"
+
+
+def test_the_figure_shows_points_above_zero_shot():
+    grid = few_shot_grid(
+        [*ZERO, *TIP, fake_row("pets", "zero-shot", 1, 0, 0.4), fake_row("pets", "tip", 1, 0, 0.3)]
+    )
+    assert (grid.rows, grid.columns) == (("tip",), ("k = 1", "k = 4"))
+    assert grid.values[0] == pytest.approx((-10.0, 20.0))
+    assert "above zero-shot" in grid.about
+    assert few_shot_grid(ZERO).rows == ("zero-shot",)
+
+
+def test_calibration_compares_what_was_expected_with_what_came():
+    def auto(accuracy, estimate, low, high, shots=4):
+        numbers = {"estimate": estimate, "estimate_low": low, "estimate_high": high}
+        return fake_row("pets", "auto", shots, 0, accuracy, **numbers)
+
+    rows = [auto(0.5, 0.7, 0.6, 0.8), auto(0.6, 0.6, 0.4, 0.8), auto(1.0, 1.0, 0.9, 1.0, shots=16), *ZERO]
+    assert calibration_table(rows).rows == [
+        ("auto", 4, 2, 65.0, 55.0, 10.0, 50.0),
+        ("auto", 16, 1, 100.0, 100.0, 0.0, 100.0),
+    ]
+    assert calibration_table(ZERO) is None
+    assert few_shot_tables(rows[3:])[-1].title.startswith("Seconds")
+
+
+def test_an_estimate_of_nothing_right_is_an_estimate():
+    zero = fake_row("pets", "auto", 1, 0, 0.0, estimate=0.0, estimate_low=0.0, estimate_high=0.2)
+    assert calibration_table([zero]).rows == [("auto", 1, 1, 0.0, 0.0, 0.0, 100.0)]

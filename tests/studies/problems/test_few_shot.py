@@ -19,28 +19,28 @@ def drawn(tiny, folder, seed=0, **changes):
 
 
 def shots(problem):
-    return {picture.name for picture in problem.support.pictures}
+    return {image.name for image in problem.support.pictures}
 
 
-def test_a_problem_has_the_shots_and_the_test_pictures_asked_for(tiny, folder):
+def test_a_problem_has_the_shots_and_the_test_images_asked_for(tiny, folder):
     problem = drawn(tiny, folder)
     assert problem.support.counts == (2, 2, 2)
     assert problem.support.classes == ("blue", "dark green", "red")
     assert problem.labels.bincount().tolist() == [6, 6, 6]
-    assert problem.squares.shape == (18, 3, 32, 32)
+    assert problem.pixels.shape == (18, 3, 32, 32)
     assert all(name.startswith(("blue", "dark_green", "red")) for name in shots(problem))
 
 
-def test_no_test_picture_is_among_the_shots(tiny, folder):
+def test_no_test_image_is_among_the_shots(tiny, folder):
     problem = drawn(tiny, folder, shots=5, max_test=100)
-    learned = {picture.pixels.tobytes() for picture in problem.support.pictures}
-    measured = {square.permute(1, 2, 0).numpy().tobytes() for square in problem.squares}
+    learned = {image.pixels.tobytes() for image in problem.support.pictures}
+    measured = {pixels.permute(1, 2, 0).numpy().tobytes() for pixels in problem.pixels}
     assert len(learned) == 15
     assert len(measured) == len(problem.labels) == 21
     assert not learned & measured
 
 
-def test_the_seed_draws_classes_shots_and_test_pictures(tiny, tmp_path):
+def test_the_seed_draws_classes_shots_and_test_images(tiny, tmp_path):
     folder = write_pictures(tmp_path / "many", {f"class{i}": 6 for i in range(8)})
     problems = [drawn(tiny, folder, seed, max_classes=4) for seed in range(4)]
     assert len({problem.support.classes for problem in problems}) > 1
@@ -49,7 +49,7 @@ def test_the_seed_draws_classes_shots_and_test_pictures(tiny, tmp_path):
     assert len({problem.digest for problem in problems}) == 4
 
 
-def test_seeds_draw_other_pictures_of_the_same_classes(tiny, folder):
+def test_seeds_draw_other_images_of_the_same_classes(tiny, folder):
     one, other = drawn(tiny, folder, 0), drawn(tiny, folder, 1)
     assert one.support.classes == other.support.classes
     assert shots(one) != shots(other)
@@ -68,14 +68,14 @@ def test_a_track_is_never_on_both_sides(tiny, tmp_path):
         assert len(problem.labels) == 8, "what is left of each class is its third track"
 
 
-def test_the_same_picture_twice_is_never_on_both_sides(tiny, tmp_path):
+def test_the_same_image_twice_is_never_on_both_sides(tiny, tmp_path):
     write_pictures(tmp_path / "twins", {"red": 4, "blue": 4})
     for path in sorted((tmp_path / "twins").rglob("*.png")):
         path.with_name(f"copy of {path.name}").write_bytes(path.read_bytes())
     for seed in range(3):
         problem = drawn(tiny, read_folder(tmp_path / "twins"), seed, max_test=100)
-        learned = {picture.pixels.tobytes() for picture in problem.support.pictures}
-        assert not any(square.permute(1, 2, 0).numpy().tobytes() in learned for square in problem.squares)
+        learned = {image.pixels.tobytes() for image in problem.support.pictures}
+        assert not any(pixels.permute(1, 2, 0).numpy().tobytes() in learned for pixels in problem.pixels)
 
 
 def test_the_digest_tells_any_change_of_the_problem(tiny, folder):
@@ -88,12 +88,12 @@ def test_the_digest_tells_any_change_of_the_problem(tiny, folder):
 
 def test_accuracy_is_that_of_the_engines_predictions(tiny, folder):
     problem = drawn(tiny, folder)
-    pictures = [square.permute(1, 2, 0).numpy() for square in problem.squares]
-    expected = tiny.predict(pictures, problem.support.classes).accuracy(problem.labels)
+    images = [pixels.permute(1, 2, 0).numpy() for pixels in problem.pixels]
+    expected = tiny.predict(images, problem.support.classes).accuracy(problem.labels)
     assert accuracy(tiny, tiny.backbone.visual, problem) == pytest.approx(expected)
 
 
-def test_a_class_with_too_few_pictures_is_named(tiny, tmp_path):
+def test_a_class_with_too_few_images_is_named(tiny, tmp_path):
     folder = write_pictures(tmp_path / "few", {"red": 6, "blue": 3})
     with pytest.raises(SupportError, match=r"class 'blue' has 2 image\(s\) to learn from .* shots=4"):
         drawn(tiny, folder, shots=4)

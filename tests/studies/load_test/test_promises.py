@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -12,34 +13,35 @@ from studies.load_test.visitors import VisitorRequest, visit, visit_at_once
 
 
 @pytest.fixture
-def wish(archive, squares):
-    sample = next(iter(sorted((squares / "try").rglob("*.png"))))
+def adaptation(archive, colours):
+    """A short request."""
+    sample = min(colours.rglob("*.png"))
     return VisitorRequest(archive, (str(sample),), steps=1, method="atlas+text-probe")
 
 
-def test_three_visitors_at_once_get_what_each_gets_alone(server, wish):
-    other = VisitorRequest(wish.archive, wish.samples, steps=1, seed=1, method="text-probe")
-    promises = measure_crowd(server, [wish, other, wish])
+def test_three_visitors_at_once_get_what_each_gets_alone(server, adaptation):
+    other = replace(adaptation, seed=1, method="text-probe")
+    promises = measure_crowd(server, [adaptation, other, adaptation])
     broken = [one for one in promises if one.unit != "s" and not one.kept]  # no test is held to the clock
     assert broken == []
 
 
-def test_who_cannot_be_served_is_told_so_while_others_are_served(server, wish, tmp_path):
+def test_a_visitor_who_cannot_be_served_is_refused_while_others_are_served(server, adaptation, tmp_path):
     (tmp_path / "words.zip").write_text("only words")
-    good, bad = visit_at_once(server.address, [wish, VisitorRequest(tmp_path / "words.zip")])
+    good, bad = visit_at_once(server.address, [adaptation, VisitorRequest(tmp_path / "words.zip")])
     assert good.served
     assert not bad.served
-    assert bad.words.startswith("words.zip:")
+    assert bad.refusal.startswith("words.zip:")
 
 
-def test_two_answers_that_differ_are_noticed(server, wish):
-    alone = visit(server.address, wish)
-    other = visit(server.address, VisitorRequest(wish.archive, wish.samples, steps=1, method="text-probe"))
+def test_two_answers_that_differ_are_noticed(server, adaptation):
+    alone = visit(server.address, adaptation)
+    other = visit(server.address, replace(adaptation, method="text-probe"))
     assert alone.answer != other.answer
-    assert alone.answer == visit(server.address, wish).answer
+    assert alone.answer == visit(server.address, adaptation).answer
 
 
-def test_memory_is_held_against_what_it_was_when_warm():
+def test_memory_is_compared_with_what_it_was_when_warm():
     steady = [(10 * n, 500.0 + 80 * (n < 3)) for n in range(1, 21)]
     filling = [(number, 500.0 + min(number, LIMITS.sessions)) for number in range(10, 201, 10)]
     leaking = [(10 * n, 500.0 + 5 * n) for n in range(1, 21)]

@@ -1,4 +1,4 @@
-"""What a vector has not learned from: dealt out again, proven by its checksum, never on both sides."""
+"""Images that a vector was not trained on: split again, proven by its checksum, never on both sides."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ SETTINGS = PoolSettings(learn=5, max_classes=2, max_test=8)
 
 
 @pytest.fixture(scope="module")
-def place(tiny, tmp_path_factory):
+def folder(tiny, tmp_path_factory):
     return write_pictures(tmp_path_factory.mktemp("unseen") / "set", {"red": 20, "blue": 20, "grey": 20})
 
 
 @pytest.fixture(scope="module")
-def info(tiny, place):
-    return drain(train_vector(tiny, place, name="set", settings=TRAINING)).info
+def info(tiny, folder):
+    return drain(train_vector(tiny, folder, name="set", settings=TRAINING)).info
 
 
 @pytest.fixture(scope="module")
-def pool(tiny, place, info):
-    return find_unseen(place, info, tiny.backbone.preprocessing)
+def pool(tiny, folder, info):
+    return find_unseen(folder, info, tiny.backbone.preprocessing)
 
 
-def test_the_cut_is_that_of_the_training(pool, info):
+def test_the_split_is_that_of_the_training(pool, info):
     made = info.provenance
-    assert len(pool.choosing) == int(made["val_images"])
-    assert len(pool.testing) == int(made["test_images"])
-    assert len(pool.labels) - len(pool.choosing) - len(pool.testing) == int(made["train_images"])
+    assert len(pool.validation) == int(made["val_images"])
+    assert len(pool.test) == int(made["test_images"])
+    assert len(pool.labels) - len(pool.validation) - len(pool.test) == int(made["train_images"])
 
 
-def test_a_problem_has_no_picture_that_was_learned_from_and_none_on_both_sides(pool):
-    unseen = {pool.squares[row].numpy().tobytes() for row in (*pool.choosing, *pool.testing)}
-    measured = {pool.squares[row].numpy().tobytes() for row in pool.testing}
+def test_a_problem_has_no_image_that_was_learned_from_and_none_on_both_sides(pool):
+    unseen = {pool.pixels[row].numpy().tobytes() for row in (*pool.validation, *pool.test)}
+    measured = {pool.pixels[row].numpy().tobytes() for row in pool.test}
     for seed in range(3):
         problem = pool.problem(SETTINGS, seed=seed)
-        learned = {picture.pixels.transpose(2, 0, 1).tobytes() for picture in problem.support.pictures}
-        tested = {square.numpy().tobytes() for square in problem.squares}
+        learned = {image.pixels.transpose(2, 0, 1).tobytes() for image in problem.support.pictures}
+        tested = {image.numpy().tobytes() for image in problem.pixels}
         assert learned <= unseen
         assert tested <= measured
         assert not learned & tested
@@ -58,27 +58,27 @@ def test_a_seed_draws_one_problem_and_another_seed_another(pool):
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_other_pictures_than_the_vector_s_are_not_dealt_again(tiny, place, info, tmp_path):
+def test_images_other_than_the_vectors_own_give_no_pool(tiny, folder, info, tmp_path):
     other = write_pictures(tmp_path / "set", {"red": 20, "blue": 20, "dark_green": 20})
     assert find_unseen(other, info, tiny.backbone.preprocessing) is None
     silent = replace(info, provenance={})
-    assert find_unseen(place, silent, tiny.backbone.preprocessing) is None
+    assert find_unseen(folder, silent, tiny.backbone.preprocessing) is None
 
 
-def test_another_cut_of_the_same_pictures_is_refused(tiny, place, info):
+def test_another_split_of_the_same_images_is_refused(tiny, folder, info):
     strange = replace(info, provenance={**info.provenance, "train_images": "5"})
     with pytest.raises(SupportError, match="--track-pattern"):
-        find_unseen(place, strange, tiny.backbone.preprocessing)
+        find_unseen(folder, strange, tiny.backbone.preprocessing)
 
 
-def test_without_a_pool_all_pictures_are_drawn_from(tiny, place):
+def test_without_a_pool_all_images_are_drawn_from(tiny, folder):
     shape = tiny.backbone.preprocessing
-    problem = draw_unseen_problem(place, None, shape, settings=SETTINGS, seed=0)
+    problem = draw_unseen_problem(folder, None, shape, settings=SETTINGS, seed=0)
     assert problem.support.counts == (5, 5)
     assert len(problem.labels) == 8
 
 
-def test_too_few_unseen_pictures_are_told(pool):
-    poor = replace(pool, testing=pool.testing[:3], choosing=())
+def test_too_few_unseen_images_are_an_error(pool):
+    poor = replace(pool, test=pool.test[:3], validation=())
     with pytest.raises(SupportError, match="a task needs 2"):
         poor.problem(SETTINGS, seed=0)

@@ -23,13 +23,13 @@ def test_a_set_is_as_large_as_asked_and_has_every_class_on_both_sides(drawn):
     assert (len(drawn.train), len(drawn.test)) == (18, 12)
     assert drawn.classes == ("blue", "dark green", "red")
     assert set(drawn.train.labels.tolist()) == set(drawn.test.labels.tolist()) == {0, 1, 2}
-    assert drawn.train.squares.shape == (18, 3, 32, 32)
+    assert drawn.train.pixels.shape == (18, 3, 32, 32)
 
 
-def test_no_picture_is_on_both_sides(drawn):
-    learned = {square.numpy().tobytes() for square in drawn.train.squares}
+def test_no_image_is_on_both_sides(drawn):
+    learned = {image.numpy().tobytes() for image in drawn.train.pixels}
     assert len(learned) == 18
-    assert not any(square.numpy().tobytes() in learned for square in drawn.test.squares)
+    assert not any(image.numpy().tobytes() in learned for image in drawn.test.pixels)
 
 
 def test_a_share_has_the_classes_in_about_the_shares_of_the_whole(drawn):
@@ -52,7 +52,7 @@ def test_the_seed_decides_and_the_digest_tells(tiny, folder, drawn):
     again, other = (
         draw_training_set(folder, tiny.backbone.preprocessing, settings=SET, seed=seed) for seed in (0, 1)
     )
-    assert torch.equal(again.train.squares, drawn.train.squares)
+    assert torch.equal(again.train.pixels, drawn.train.pixels)
     assert again.digest == drawn.digest != other.digest
     swapped = dataclasses.replace(drawn, train=drawn.test, test=drawn.train)
     assert swapped.digest != drawn.digest

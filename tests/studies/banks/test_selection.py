@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 from atlas_engine.bank.select import select_by_gradient, select_random
 from atlas_engine.errors import BankError
-from studies.banks.selection import STRATEGIES, base_gradient, selection_variants
+from studies.banks.selection import STRATEGIES, base_gradient, selection_tables, selection_variants
 from studies.problems.few_shot import draw_problem
+from tests.studies.banks.fake_trials import fake_trial
 from tests.studies.drawn_tasks import QUICK
 
 
@@ -18,21 +21,21 @@ def problem(tiny, folder):
 
 
 def chosen(tiny, bank, problem, name, budget):
-    (arm,) = [
-        arm
-        for arm in selection_variants(tiny, bank, budgets=[budget])
-        if (arm.name, arm.vectors) == (name, budget)
+    (variant,) = [
+        one
+        for one in selection_variants(tiny, bank, budgets=[budget])
+        if (one.name, one.vectors) == (name, budget)
     ]
-    return arm.bank(problem)
+    return variant.bank(problem)
 
 
 def test_every_strategy_has_every_budget_below_all_and_all_is_there_once(tiny, bank):
-    arms = selection_variants(tiny, bank, budgets=(2, 1, 8))
-    assert [(arm.name, arm.vectors) for arm in arms] == [
+    variants = selection_variants(tiny, bank, budgets=(2, 1, 8))
+    assert [(one.name, one.vectors) for one in variants] == [
         *((name, budget) for budget in (1, 2) for name in STRATEGIES),
         ("all", 3),
     ]
-    assert len({arm.identity for arm in arms}) == len(arms)
+    assert len({one.identity for one in variants}) == len(variants)
 
 
 def test_the_gradient_is_that_of_the_shots_loss(tiny, problem):
@@ -81,3 +84,22 @@ def test_features_need_a_bank_with_centroids(tiny, bank, problem):
     mixed = chosen(tiny, bank, problem, "gradient per block", 2)
     with pytest.raises(BankError, match="no feature centroid"):
         chosen(tiny, mixed, problem, "features", 1)
+
+
+# ---- the report, by numbers worked out by hand
+
+
+def test_strategies_stand_beside_each_other_for_each_budget_and_all():
+    trials = [
+        fake_trial(name, target, 0, 0.5 + 0.01 * budget, vectors=budget)
+        for target, budget, name in itertools.product(("pets", "plants"), (1, 2), STRATEGIES)
+    ] + [fake_trial("all", target, 0, 0.6, vectors=3) for target in ("pets", "plants")]
+    mean, pets, plants = selection_tables(trials)
+    assert "mean over targets (zero-shot 50.0)" in mean.title
+    assert "pets" in pets.title
+    assert "plants" in plants.title
+    assert list(mean.columns) == ["strategy", "b = 1", "b = 2", "all 3"]
+    assert [row[0] for row in mean.rows] == list(STRATEGIES)
+    assert mean.rows[0][1:] == ("51.0", "52.0", "60.0")
+    (alone,) = selection_tables([one for one in trials if one.target == "pets"])
+    assert "pets" in alone.title

@@ -40,32 +40,32 @@ def nothing(reason):
 
 
 @pytest.fixture(scope="module")
-def apart():
+def other():
     seen.append(1)
     with SeparateProcess(calls, 10) as process:
         yield process
 
 
-def test_the_process_is_fresh_and_has_as_many_threads(apart):
-    pid, seen_there, threads = apart.run("facts")()[0].tolist()
+def test_the_process_is_fresh_and_has_as_many_threads(other):
+    pid, seen_there, threads = other.run("facts")()[0].tolist()
     assert pid != os.getpid()
     assert seen_there == 0, "a fork would have seen what this process did"
     assert threads == torch.get_num_threads()
 
 
-def test_what_was_made_is_kept_from_call_to_call(apart):
-    assert [apart.run("numbered")()[0].item() for _ in range(3)] == [10, 20, 30]
+def test_what_was_made_is_kept_from_call_to_call(other):
+    assert [other.run("numbered")()[0].item() for _ in range(3)] == [10, 20, 30]
 
 
-def test_an_answer_is_fetched_without_a_further_call(apart):
-    later = apart.run("numbered")
-    assert later()[0].item() == later()[0].item()
+def test_an_answer_is_fetched_without_a_further_call(other):
+    fetch = other.run("numbered")
+    assert fetch()[0].item() == fetch()[0].item()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-def test_memory_is_measured_in_the_process_that_takes_it(apart):
+def test_memory_is_measured_in_the_process_that_takes_it(other):
     assert (
-        0.75 * BLOCK_NBYTES < apart.extra_nbytes("block") < 1.5 * BLOCK_NBYTES
+        0.75 * BLOCK_NBYTES < other.extra_nbytes("block") < 1.5 * BLOCK_NBYTES
     )  # others come and go meanwhile
 
 
