@@ -36,7 +36,7 @@ Source = TypeVar("Source")
 
 
 def ignore_note(_: str) -> None:
-    """The `OnStart` of a run that nobody watches."""
+    """The default `OnStart`: do nothing."""
 
 
 @dataclass(frozen=True)

@@ -88,9 +88,9 @@ Line = TypeVar("Line")
 
 
 def seed_mean(rows: Sequence[Scored], number: Callable[[Scored], float] = lambda row: row.accuracy) -> Mean:
-    """Mean and deviation over seeds of a number's mean within each seed; the number is the accuracy."""
+    """Mean and deviation over seeds of a number's mean within each seed; by default of the accuracy."""
     if not rows:
-        raise EvalError("there is no trial to take the mean of. Name an arm and a target that were measured.")
+        raise EvalError("there is no row to take the mean of. Name what was measured.")
     seeds = sorted({row.seed for row in rows})
     means = [statistics.fmean(number(row) for row in rows if row.seed == seed) for seed in seeds]
     return Mean(statistics.fmean(means), statistics.stdev(means) if len(means) > 1 else None)

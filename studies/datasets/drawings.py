@@ -135,7 +135,7 @@ def emoji_fluent(archive: Path, names: Path) -> Iterator[SetExample]:
 
 
 def _fluent_files(archive: Path, names: Path) -> Iterator[tuple[Entry, bytes]]:
-    """Microsoft's emoji beside their entries in the table; skin tones have none of their own."""
+    """Microsoft's emoji with their entries in the table; skin tones have no entries."""
     return _emoji_files(archive, names, "package/assets/", ".webp")
 
 
@@ -186,7 +186,7 @@ def _drawing(stem: str) -> str:
 MOST_BYTES = 200  # of a description: file systems take 255 in a name
 MOST_TITLE = 60  # characters
 
-# Categories of Unicode: a flag's name tells nothing that is seen, a component is no image of its own.
+# Categories of Unicode: a flag's name does not describe it, a component is no image of its own.
 _EMOJI_WITHOUT = ("Flags", "Component")
 
 # Folders whose titles do not describe, or hundreds of which look alike.

@@ -3,8 +3,8 @@
 All at the shapes of ViT-B/32 with T = 8 vectors and random weights. The floor is one streaming read of the
 bank's bytes each way: no composition that reads every vector can be faster.
 
-The naive formulation takes its turns in a `separate` process, where nobody has told the C library how to keep
-memory. It composes anew at every forward, the engine once for all forwards of a step: a step of one forward
+The naive formulation takes its turns in a `separate` process, where the C library keeps memory by its own
+rules. It composes anew at every forward, the engine once for all forwards of a step: a step of one forward
 and a step of two are timed.
 """
 

@@ -23,7 +23,7 @@ ALL_PASSES, FIRST_PASSES = 1500, 300
 
 
 def few_shot(*, repeat: int = 3) -> Report:
-    """Time `auto` to its verdict and to its first answer, beside plain passes through the tower."""
+    """Time `auto` to its verdict and to its first answer, in plain passes through the tower."""
     with open_atlas(cache=False) as engine:
         engine.bank  # noqa: B018 - read once, when a session opens
         labels = tuple(label for label in range(len(CLASSES)) for _ in range(SHOTS))

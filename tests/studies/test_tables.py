@@ -21,7 +21,7 @@ def test_the_mean_is_over_seeds_of_means_over_targets():
     assert found.spread == pytest.approx(0.1414, abs=1e-4)  # of 0.3 and 0.5
     assert found.percent() == "40.0 ± 14.1"
     assert seed_mean([trial("a", 0, 0.2)]).percent(sign=True) == "+20.0"
-    with pytest.raises(EvalError, match="no trial"):
+    with pytest.raises(EvalError, match="no row"):
         seed_mean([])
 
 

