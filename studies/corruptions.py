@@ -1,10 +1,10 @@
-"""A shifted domain from any pictures: noise, blur, weather, tone and artefacts. Knows nothing of models.
+"""Corruptions that make a shifted domain of any images: noise, blur, weather, tone and artefacts.
 
     Corruption.parse("fog:3")(pixels, seed=0)          # uint8 (B 3 S S) to the same, in fog
 
-Severities go from 1, mild, to 5, hard but still recognisable; they were set by eye on pictures of 128 px, and
-sizes are shares of the picture's side. What happens to a picture depends on the seed and its own pixels
-alone: neither its neighbours nor its place in a batch matter.
+Severities go from 1, mild, to 5, hard but still recognisable; they were set by eye on images of 128 px, and
+sizes are shares of the image's side. What happens to an image depends on the seed and its own pixels alone,
+not on its neighbours or its position in a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 @dataclass(frozen=True)
 class Corruption:
-    """One kind of damage at one severity; written ``NAME:SEVERITY``."""
+    """One kind of corruption at one severity; written ``NAME:SEVERITY``."""
 
     name: str
     severity: int
@@ -65,20 +65,21 @@ class Corruption:
                 f"{tuple(pixels.shape)}. Use it before the pixels are normalised."
             )
         row = CORRUPTIONS[self.name]
-        damaged = torch.empty_like(pixels, device="cpu")
-        for index, picture in enumerate(pixels.cpu()):
-            image = row.apply(picture.float() / 255, row.strengths[self.severity - 1], _luck(picture, seed))
-            damaged[index] = (image.clamp(0, 1) * 255).round().to(torch.uint8)
-        return damaged
+        strength = row.strengths[self.severity - 1]
+        corrupted = torch.empty_like(pixels, device="cpu")
+        for index, original in enumerate(pixels.cpu()):
+            image = row.apply(original.float() / 255, strength, _image_generator(original, seed))
+            corrupted[index] = (image.clamp(0, 1) * 255).round().to(torch.uint8)
+        return corrupted
 
 
 Apply = Callable[[Tensor, float, torch.Generator], Tensor]
-"""An image (3 H W) in 0 … 1, the strength and the picture's own randomness, to the image damaged."""
+"""An image (3 H W) in 0 … 1, the strength and the image's own generator, to the corrupted image (3 H W)."""
 
 
 @dataclass(frozen=True)
 class CorruptionRow:
-    """One kind of damage as a person chooses it."""
+    """One kind of corruption, as a person chooses it."""
 
     name: str
     help: str
@@ -122,7 +123,7 @@ def _frost(image: Tensor, cover: float, generator: torch.Generator) -> Tensor:
 
 
 def _snow(image: Tensor, amount: float, generator: torch.Generator) -> Tensor:
-    """A pale scene behind flakes that fall aslant."""
+    """Flakes that fall aslant before a paler image."""
     H, W = image.shape[1:]
     cells = max(8, round(0.6 * _side(image)))
     chances = torch.rand(1, 1, cells, cells, generator=generator)
@@ -175,8 +176,8 @@ def _side(image: Tensor) -> int:
     return min(image.shape[1:])
 
 
-def _luck(picture: Tensor, seed: int) -> torch.Generator:
-    """Randomness that belongs to a picture: of the seed and its pixels."""
-    digest = hashlib.sha256(f"{seed} {tuple(picture.shape)} ".encode())
-    digest.update(picture.contiguous().numpy().data)
+def _image_generator(pixels: Tensor, seed: int) -> torch.Generator:
+    """A generator seeded by the seed and the image's own pixels (3 H W)."""
+    digest = hashlib.sha256(f"{seed} {tuple(pixels.shape)} ".encode())
+    digest.update(pixels.contiguous().numpy().data)
     return runtime.generator(int.from_bytes(digest.digest()[:7], "big"))

@@ -1,19 +1,18 @@
-"""How few numbers a task needs: accuracy by the number of coefficients, with real and with random directions.
+"""How few numbers a task needs, with task vectors and with random directions: `atlas eval disentangle`.
 
-    sittings = Sittings(Stage(engine, settings), folders, settings)
-    for row, fresh in run_dimensions(sittings, bank, partitions=(1, 20), ledger=Ledger()):
+    tasks = StudyTasks(TowerTrainer(engine, settings), folders, settings)
+    for row, fresh in run_dimensions(tasks, bank, partitions=(1, 20), ledger=Ledger()):
         row.directions, row.coefficients, row.accuracy
 
 Learning in few directions of the weights is how intrinsic dimension is measured (Li et al., ICLR 2018, with
-random ones). Here the directions are the vectors of other tasks, or random ones that are as long in every
-block, with one coefficient a vector, one a block and vector, or K. Knows nothing of tables.
+random ones). Here the directions are the vectors of other tasks, or random ones with the same norm in every
+block, with one coefficient a vector, one a block and vector, or K.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
@@ -21,20 +20,22 @@ from atlas_engine.adapt.trainable import Trainable
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.vector import TaskVector
 from atlas_engine.compose.coefficients import Layout
+from atlas_engine.data.folders import ClassFolder
 from atlas_engine.runtime import generator
-from studies.ledger import Ledger, key_of
-from studies.low_rank import whole
-from studies.peft import WHOLE, coefficients
-from studies.training_bench import StudyTask, StudyTasks, donors_for
+from studies.grid import Cell, Ledger, OnStart, StudyRow, ignore_note, run_grid
+from studies.low_rank import plan_full_rank
+from studies.peft import WHOLE, count_coefficients
+from studies.tables import MEAN, ResultTable, count_range, distinct, seed_mean, where
+from studies.tower_training import StudyTask, StudyTasks, without_own_vectors
 
-__all__ = ["RANDOM", "VECTORS", "DimensionRow", "random_directions", "run_dimensions"]
+__all__ = ["RANDOM", "VECTORS", "DimensionRow", "dimension_tables", "random_directions", "run_dimensions"]
 
 VECTORS, RANDOM = "task vectors", "random directions"
 PER_VECTOR = "one a vector"
 
 
 @dataclass(frozen=True)
-class DimensionRow:
+class DimensionRow(StudyRow):
     """One number of coefficients, of one kind of directions, on one task."""
 
     dataset: str
@@ -45,42 +46,38 @@ class DimensionRow:
     accuracy: float
     zero_shot: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """The row as plain JSON types."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, eq=False)
-class _Arm:
-    """One thing to learn: what the row says of it, what identifies it, and how it is made."""
+class _Parameters:
+    """What is learned: what the row says of it, what identifies it, and how it is made."""
 
     directions: str
     layout: str
-    coefficients: int
+    count: int
     identity: tuple[object, ...]
-    subject: Callable[[], Trainable]
+    trainable: Callable[[], Trainable]
 
 
 def run_dimensions(
-    sittings: StudyTasks,
+    tasks: StudyTasks,
     bank: TaskVectorBank,
     *,
     partitions: Sequence[int],
     ledger: Ledger,
-    on_start: Callable[[str], None] = lambda _: None,
+    on_start: OnStart = ignore_note,
 ) -> Iterator[tuple[DimensionRow, bool]]:
-    """Every folder with every number of coefficients of both kinds of directions, and all weights last."""
-    for seed in range(sittings.settings.seeds):
-        for name, folder in sittings.folders.items():
-            on_start(f"{name}, reading")
-            sitting = sittings.at(name, seed)
-            for arm in _arms(sitting, donors_for(bank, folder), partitions):
-                on_start(f"{name}, {arm.directions}, {arm.layout}")
-                yield _measured(sitting, arm, ledger)
+    """Every folder with every number of coefficients of both kinds of directions, and fine-tuning last."""
+
+    def cells_of(dataset: str, folder: ClassFolder, seed: int) -> Iterator[Cell[DimensionRow]]:
+        task = tasks.draw(dataset, seed)
+        for parameters in _all_parameters(task, without_own_vectors(bank, folder), partitions):
+            yield _cell(task, parameters)
+
+    return run_grid(tasks.folders, cells_of, seeds=tasks.settings.seeds, ledger=ledger, on_start=on_start)
 
 
 def random_directions(bank: TaskVectorBank, *, seed: int) -> TaskVectorBank:
-    """Vectors of random numbers, in every block as long as the bank's."""
+    """Vectors of random numbers with the norms of the bank's in every block."""
     draw, vectors = generator(seed), []
     for t, task in enumerate(bank.tasks):
         blocks = {}
@@ -91,44 +88,84 @@ def random_directions(bank: TaskVectorBank, *, seed: int) -> TaskVectorBank:
     return TaskVectorBank.from_vectors(vectors).to(bank.device)
 
 
-def _arms(sitting: StudyTask, whole_bank: TaskVectorBank, partitions: Sequence[int]) -> Iterator[_Arm]:
+def _all_parameters(
+    task: StudyTask, whole_bank: TaskVectorBank, partitions: Sequence[int]
+) -> Iterator[_Parameters]:
     layouts = {PER_VECTOR: Layout("isotropic")}
     layouts |= {f"× {K}": Layout(partitions=K) for K in partitions}
-    stage, seed = sitting.stage, sitting.drawn.seed
-    donors = stage.donors(whole_bank)
+    trainer, seed = task.trainer, task.drawn.seed
+    vectors = trainer.restrict(whole_bank)
     for directions in (VECTORS, RANDOM):
-        bank = donors if directions == VECTORS else random_directions(donors, seed=seed)
+        bank = vectors if directions == VECTORS else random_directions(vectors, seed=seed)
         for label, layout in layouts.items():
-            size = coefficients(bank.blocks, tasks=len(bank), layout=layout)
+            count = count_coefficients(bank.blocks, tasks=len(bank), layout=layout)
             identity = (whole_bank.fingerprint, whole_bank.storage, directions, label)
 
-            def subject(bank: TaskVectorBank = bank, layout: Layout = layout) -> Trainable:
-                return stage.mixture(bank, layout, sitting.text)
+            def trainable(bank: TaskVectorBank = bank, layout: Layout = layout) -> Trainable:
+                return trainer.coefficients(bank, layout, task.text)
 
-            yield _Arm(directions, label, size, identity, subject)
-    chosen = whole(stage.blocks)
-    yield _Arm(
+            yield _Parameters(directions, label, count, identity, trainable)
+    plan = plan_full_rank(trainer.blocks)
+    yield _Parameters(
         WHOLE,
         WHOLE,
-        chosen.parameters,
-        (WHOLE, chosen.parameters, chosen.lr),
-        lambda: stage.low_rank(chosen, sitting.text, seed=seed),
+        plan.parameters,
+        (WHOLE, plan.parameters, plan.lr),
+        lambda: trainer.low_rank(plan, task.text, seed=seed),
     )
 
 
-def _measured(sitting: StudyTask, arm: _Arm, ledger: Ledger) -> tuple[DimensionRow, bool]:
-    key = key_of("dimension", sitting.stage.facts, sitting.digest, sitting.drawn.seed, arm.identity)
-    fields, fresh = ledger.once(key, lambda: _row(sitting, arm).as_dict())
-    return DimensionRow(**fields | {"dataset": sitting.dataset}), fresh
+def _cell(task: StudyTask, parameters: _Parameters) -> Cell[DimensionRow]:
+    def measure() -> DimensionRow:
+        return DimensionRow(
+            dataset=task.dataset,
+            directions=parameters.directions,
+            layout=parameters.layout,
+            coefficients=parameters.count,
+            seed=task.drawn.seed,
+            accuracy=task.accuracy(parameters.trainable()),
+            zero_shot=task.zero_shot,
+        )
 
-
-def _row(sitting: StudyTask, arm: _Arm) -> DimensionRow:
-    return DimensionRow(
-        dataset=sitting.dataset,
-        directions=arm.directions,
-        layout=arm.layout,
-        coefficients=arm.coefficients,
-        seed=sitting.drawn.seed,
-        accuracy=sitting.accuracy(arm.subject()),
-        zero_shot=sitting.zero_shot,
+    return Cell(
+        f"{task.dataset}, {parameters.directions}, {parameters.layout}",
+        ("dimension", task.trainer.facts, task.digest, task.drawn.seed, parameters.identity),
+        lambda: measure().as_dict(),
+        DimensionRow,
+        {"dataset": task.dataset},
     )
+
+
+# ---- the report
+
+Rows = Sequence[DimensionRow]
+
+
+def dimension_tables(rows: Rows) -> list[ResultTable]:
+    """Accuracy by the number of coefficients, of both kinds of directions."""
+    datasets = distinct(rows, "dataset")
+    lines = []
+    for layout in distinct(rows, "layout"):
+        own = where(rows, layout=layout)
+        size = count_range([row.coefficients for row in own])
+        for directions in distinct(own, "directions"):
+            some = where(own, directions=directions)
+            cells = [seed_mean(where(some, dataset=name)).percent() for name in datasets]
+            lines.append(
+                (layout, size, directions, *cells, seed_mean(some).percent(), _share_of_gain(some, rows))
+            )
+    zero_shot = [seed_mean(where(rows, dataset=name), _zero_shot).percent() for name in datasets]
+    lines.append(("zero-shot", "0", "–", *zero_shot, seed_mean(rows, _zero_shot).percent(), "0"))
+    columns = ("coefficients", "how many", "directions", *datasets, MEAN, "of fine-tuning's gain %")
+    return [ResultTable("Accuracy in % by the number of coefficients", lines, columns)]
+
+
+def _share_of_gain(some: Rows, rows: Rows) -> str:
+    """The gain over zero-shot as a share of fine-tuning's gain, in percent."""
+    whole = seed_mean(where(rows, directions=WHOLE), lambda row: row.accuracy - row.zero_shot).mean
+    gain = seed_mean(some, lambda row: row.accuracy - row.zero_shot).mean
+    return "–" if whole <= 0 else f"{100 * gain / whole:.0f}"
+
+
+def _zero_shot(row: DimensionRow) -> float:
+    return row.zero_shot

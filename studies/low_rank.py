@@ -1,11 +1,11 @@
-"""Low-rank differences of a tower's matrices, as something to learn: LoRA. Knows nothing of task vectors.
+"""Low-rank differences of a tower's matrices, as something to train: LoRA.
 
     θ_m = θ0_m + U_m V_m,    U (rows r) from zero, V (r cols) at random          (Hu et al., ICLR 2022)
 
-    chosen = plan(blocks, parameters=4560)       # the most that fits into as many numbers
-    subject = LowRankSubject(tower, chosen, head, logit_scale=100.0, seed=0)
+    plan = plan_low_rank(blocks, parameters=4560)       # the highest rank within as many numbers
+    trainable = TrainableLowRank(tower, plan, head, logit_scale=100.0, lr=0.2, seed=0)
 
-A matrix whose rank cannot exceed r is learned whole, so a plan of boundless rank is plain fine-tuning.
+A matrix whose rank cannot exceed r is learned whole, so a plan without a rank is plain fine-tuning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from atlas_engine.errors import EvalError
 from atlas_engine.objectives.base import LogitsFn
 from atlas_engine.runtime import generator
 
-__all__ = ["LowRankPlan", "TrainableLowRank", "plan_low_rank", "whole"]
+__all__ = ["LowRankPlan", "TrainableLowRank", "plan_full_rank", "plan_low_rank"]
 
 U, V = "#u", "#v"
 FACTORS_LR, WHOLE_LR = 2e-2, 1e-3
@@ -35,7 +35,7 @@ factors; for whole matrices 0.0003 to 0.003 did about the same."""
 
 @dataclass(frozen=True)
 class LowRankPlan:
-    """Which matrices learn a difference, and of what rank; none where the rank has no bound."""
+    """Which matrices learn a difference, and of what rank (None: of any)."""
 
     blocks: tuple[Block, ...]
     rank: int | None
@@ -52,10 +52,10 @@ class LowRankPlan:
 
 
 def plan_low_rank(blocks: BlockTable, *, parameters: int) -> LowRankPlan:
-    """The highest rank of all matrices that is within so many numbers.
+    """All matrices at the highest rank that stays within `parameters` numbers.
 
-    Where rank 1 of all is too much, rank 1 of the last ones that fit, and at least of the very last: no low
-    rank is smaller than that.
+    Where rank 1 of all is too much, rank 1 of the last matrices that fit, and at least of the very last: no
+    low rank is smaller than that.
     """
     matrices = _matrices(blocks)
     most = max(min(_sides(block)) for block in matrices)
@@ -66,27 +66,27 @@ def plan_low_rank(blocks: BlockTable, *, parameters: int) -> LowRankPlan:
     return LowRankPlan(matrices[-last:], 1)
 
 
-def whole(blocks: BlockTable) -> LowRankPlan:
+def plan_full_rank(blocks: BlockTable) -> LowRankPlan:
     """Every matrix, without a bound on the rank: fine-tuning."""
     return LowRankPlan(_matrices(blocks), None)
 
 
 class TrainableLowRank:
-    """The factors of a plan's matrices, under a frozen head."""
+    """The factors of a plan's matrices, under a frozen head (C D)."""
 
     def __init__(
-        self, tower: nn.Module, chosen: LowRankPlan, head: Tensor, *, logit_scale: float, lr: float, seed: int
+        self, tower: nn.Module, plan: LowRankPlan, head: Tensor, *, logit_scale: float, lr: float, seed: int
     ) -> None:
-        """`lr` is the loop's own learning rate, to which the plan's is told; `head` is (C D)."""
-        self._tower, self._plan, self._head, self._logit_scale = tower, chosen, head, logit_scale
+        """`lr` is the learning rate of the loop; the tensors' `lr_scale` turns it into the plan's."""
+        self._tower, self._plan, self._head, self._logit_scale = tower, plan, head, logit_scale
         self._theta0 = {name: weights.detach() for name, weights in tower.named_parameters()}
-        self._lr_scale = chosen.lr / lr if lr else 1.0
+        self._lr_scale = plan.lr / lr if lr else 1.0
         draw = generator(seed)
-        self._start = {name: leaf for block in chosen.blocks for name, leaf in self._leaves(block, draw)}
+        self._start = {name: leaf for block in plan.blocks for name, leaf in self._leaves(block, draw)}
 
     @property
     def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
-        """U and V of each matrix, or its difference whole."""
+        """U and V of each matrix, or its difference whole; each (1 …)."""
         return {
             name: TrainableTensor(leaf.unsqueeze(0), lr_scale=self._lr_scale)
             for name, leaf in self._start.items()
@@ -107,21 +107,21 @@ class TrainableLowRank:
         return cosine_logits(normalize(features.float(), dim=-1), self._head, logit_scale=self._logit_scale)
 
     def _leaves(self, block: Block, draw: torch.Generator) -> list[tuple[str, Tensor]]:
-        base, rank = self._theta0[block.name], self._plan.rank
+        theta0, rank = self._theta0[block.name], self._plan.rank
         rows, cols = _sides(block)
         if rank is None or min(rows, cols) <= rank:
-            return [(block.name, torch.zeros_like(base))]
-        v = (torch.randn(rank, cols, generator=draw) / cols**0.5).to(base)
-        return [(block.name + U, base.new_zeros(rows, rank)), (block.name + V, v)]
+            return [(block.name, torch.zeros_like(theta0))]
+        v = (torch.randn(rank, cols, generator=draw) / cols**0.5).to(theta0)
+        return [(block.name + U, theta0.new_zeros(rows, rank)), (block.name + V, v)]
 
 
 class _LowRankForward:
-    def __init__(self, subject: TrainableLowRank, values: Mapping[str, Tensor]) -> None:
-        self._subject = subject
+    def __init__(self, trainable: TrainableLowRank, values: Mapping[str, Tensor]) -> None:
+        self._trainable = trainable
         self._leaves = {name: value.detach().clone().requires_grad_() for name, value in values.items()}
 
     def logits_fn(self, run: int) -> LogitsFn:  # noqa: ARG002 - there is one
-        return lambda images: self._subject.logits(self._leaves, images)
+        return lambda images: self._trainable.logits(self._leaves, images)
 
     def gradients(self) -> Mapping[str, Tensor]:
         return {

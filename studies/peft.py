@@ -1,19 +1,20 @@
-"""Parameter-efficient fine-tuning: coefficients × K and LoRA, on growing shares of a training set.
+"""Parameter-efficient fine-tuning on growing shares of a training set: `atlas eval peft`.
 
     for row, fresh in run_peft(engine, {"standard": bank}, folders, settings=PeftSettings(), ledger=Ledger()):
         row.accuracy, row.parameters
 
-×K splits every block of every vector at random into K parts with coefficients of their own (aTLAS, arXiv
-2407.02880, section 4.4). Against each K stands LoRA with as many numbers to learn, and at the end all of the
-weights. A vector made from a folder is left out there. Knows nothing of tables.
+aTLAS × K splits every block of every task vector at random into K parts with coefficients of their own (arXiv
+2407.02880, section 4.4). It is compared with LoRA of as many parameters, for each K, and with fine-tuning of
+all matrices. A vector that was made from a folder is left out there.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor
 
@@ -24,20 +25,32 @@ from atlas_engine.compose.coefficients import Layout
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.engine import Atlas
-from studies.choices import keep_once
-from studies.ledger import Ledger, key_of
-from studies.low_rank import LowRankPlan, plan_low_rank, whole
-from studies.training_bench import StageSettings, StudyTask, TrainingBench, donors_for
-from studies.training_sets import SetSettings, draw_training_set
+from atlas_engine.views.heatmap import Grid
+from studies.grid import Cell, Ledger, OnStart, StudyRow, drop_repeats, ignore_note, run_grid
+from studies.low_rank import LowRankPlan, plan_full_rank, plan_low_rank
+from studies.problems.training_sets import TrainingSetSettings, draw_training_set
+from studies.tables import ResultTable, count_range, distinct, seed_mean, where
+from studies.tower_training import StudyTask, TowerTrainer, TowerTrainingSettings, without_own_vectors
 
-__all__ = ["LORA", "WHOLE", "PeftMethod", "PeftRow", "PeftSettings", "coefficients", "run_peft", "ways"]
+__all__ = [
+    "LORA",
+    "WHOLE",
+    "PeftMethod",
+    "PeftRow",
+    "PeftSettings",
+    "count_coefficients",
+    "peft_grid",
+    "peft_methods",
+    "peft_tables",
+    "run_peft",
+]
 
 LORA, WHOLE = "LoRA", "fine-tuning"
 """What is learned in place of coefficients: factors of matrices, and matrices."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeftSettings(SetSettings, StageSettings):
+class PeftSettings(TrainingSetSettings, TowerTrainingSettings):
     """Which shares of which training sets are learned from, in how many parts."""
 
     percents: tuple[int, ...] = setting(
@@ -47,7 +60,7 @@ class PeftSettings(SetSettings, StageSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep_once(self, "percents", "partitions", in_order=True)
+        drop_repeats(self, "percents", "partitions", in_order=True)
 
     def cells(self, kinds: int) -> int:
         """How many rows one training set has, for so many kinds of vectors."""
@@ -55,12 +68,12 @@ class PeftSettings(SetSettings, StageSettings):
 
 
 @dataclass(frozen=True)
-class PeftRow:
-    """One way to learn, from one share of one training set."""
+class PeftRow(StudyRow):
+    """One method on one share of one training set."""
 
     dataset: str
-    way: str  # the kind of vectors, LoRA, or fine-tuning
-    partitions: int  # K, or the K that LoRA has as many parameters as; 0 for fine-tuning
+    way: str  # the method: a kind of vectors, LoRA, or fine-tuning
+    partitions: int  # K, or the K whose number of parameters LoRA has; 0 for fine-tuning
     parameters: int
     percent: int
     images: int
@@ -70,20 +83,16 @@ class PeftRow:
     n_test: int
     seconds: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """The row as plain JSON types."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, eq=False)
 class PeftMethod:
-    """One thing to learn: how many numbers it is, what identifies it, and the subject for a head and seed."""
+    """One thing to learn: how many numbers it is, what identifies it, and how it is made."""
 
     name: str
     partitions: int
     parameters: int
     identity: tuple[object, ...]
-    subject: Callable[[Tensor, int], Trainable]
+    trainable: Callable[[Tensor, int], Trainable]  # of the text head (C D) and the seed
 
 
 def run_peft(
@@ -93,77 +102,90 @@ def run_peft(
     *,
     settings: PeftSettings,
     ledger: Ledger,
-    on_start: Callable[[str], None] = lambda _: None,
+    on_start: OnStart = ignore_note,
 ) -> Iterator[tuple[PeftRow, bool]]:
-    """Every row and whether it was measured now, training set by training set, all folders of a seed first.
+    """Every row, and whether it was measured now.
 
     `banks` are kinds of vectors by name; LoRA has as many parameters as the first of them.
     """
-    stage = TrainingBench(engine, settings)
-    for seed in range(settings.seeds):
-        for dataset, folder in folders.items():
-            on_start(f"{dataset}, reading")
-            drawn = draw_training_set(folder, engine.backbone.preprocessing, settings=settings, seed=seed)
-            sitting = StudyTask(stage, drawn, dataset)
-            chosen = {name: donors_for(bank, folder) for name, bank in banks.items()}
-            every = ways(stage, chosen, partitions=settings.partitions)
-            for percent in settings.percents:
-                for way in every:
-                    on_start(f"{dataset}, {percent} %, {way.name} × {way.partitions}")
-                    yield _measured(sitting, way, percent=percent, ledger=ledger)
+    trainer = TowerTrainer(engine, settings)
+
+    def cells_of(dataset: str, folder: ClassFolder, seed: int) -> Iterator[Cell[PeftRow]]:
+        drawn = draw_training_set(folder, engine.backbone.preprocessing, settings=settings, seed=seed)
+        task = StudyTask(trainer, drawn, dataset)
+        usable = {name: without_own_vectors(bank, folder) for name, bank in banks.items()}
+        methods = peft_methods(trainer, usable, partitions=settings.partitions)
+        for percent in settings.percents:
+            for method in methods:
+                yield _cell(task, method, percent)
+
+    return run_grid(folders, cells_of, seeds=settings.seeds, ledger=ledger, on_start=on_start)
 
 
-def ways(
-    stage: TrainingBench, banks: Mapping[str, TaskVectorBank], *, partitions: Sequence[int]
+def peft_methods(
+    trainer: TowerTrainer, banks: Mapping[str, TaskVectorBank], *, partitions: Sequence[int]
 ) -> list[PeftMethod]:
     """Each kind of vectors at each K, LoRA with the parameters of each, and fine-tuning."""
-    mixed = [way for name, bank in banks.items() for way in _mixtures(stage, name, bank, partitions)]
+    mixing = [one for name, bank in banks.items() for one in _coefficients(trainer, name, bank, partitions)]
     matched = [
-        _low_rank(stage, LORA, K, plan_low_rank(stage.blocks, parameters=way.parameters))
-        for K, way in zip(partitions, mixed, strict=False)
+        _low_rank(trainer, LORA, K, plan_low_rank(trainer.blocks, parameters=method.parameters))
+        for K, method in zip(partitions, mixing, strict=False)
     ]
-    return [*mixed, *matched, _low_rank(stage, WHOLE, 0, whole(stage.blocks))]
+    return [*mixing, *matched, _low_rank(trainer, WHOLE, 0, plan_full_rank(trainer.blocks))]
 
 
-def coefficients(blocks: BlockTable, *, tasks: int, layout: Layout) -> int:
-    """How many coefficients do anything: a block of fewer numbers than K has no more parts than numbers."""
+def count_coefficients(blocks: BlockTable, *, tasks: int, layout: Layout) -> int:
+    """How many coefficients have an effect: a block of fewer numbers than K has as many parts as numbers."""
     if layout.granularity == "isotropic":
         return tasks
     return tasks * sum(min(layout.partitions, block.numel) for block in blocks)
 
 
-def _mixtures(
-    stage: TrainingBench, name: str, bank: TaskVectorBank, partitions: Sequence[int]
+def _coefficients(
+    trainer: TowerTrainer, name: str, bank: TaskVectorBank, partitions: Sequence[int]
 ) -> list[PeftMethod]:
-    donors = stage.donors(bank)
+    vectors = trainer.restrict(bank)
 
-    def mixture(K: int) -> PeftMethod:
+    def method(K: int) -> PeftMethod:
         layout = Layout(partitions=K)
-        size = coefficients(stage.blocks, tasks=len(bank), layout=layout)
+        size = count_coefficients(trainer.blocks, tasks=len(bank), layout=layout)
         identity = (bank.fingerprint, bank.storage, K)
-        return PeftMethod(name, K, size, identity, lambda text, _: stage.mixture(donors, layout, text))
+        return PeftMethod(
+            name, K, size, identity, lambda text, _: trainer.coefficients(vectors, layout, text)
+        )
 
-    return [mixture(K) for K in partitions]
+    return [method(K) for K in partitions]
 
 
-def _low_rank(stage: TrainingBench, name: str, K: int, chosen: LowRankPlan) -> PeftMethod:
-    identity = ("low rank", chosen.rank, [block.name for block in chosen.blocks], chosen.lr)
+def _low_rank(trainer: TowerTrainer, name: str, K: int, plan: LowRankPlan) -> PeftMethod:
+    identity = ("low rank", plan.rank, [block.name for block in plan.blocks], plan.lr)
     return PeftMethod(
-        name, K, chosen.parameters, identity, lambda text, seed: stage.low_rank(chosen, text, seed=seed)
+        name, K, plan.parameters, identity, lambda text, seed: trainer.low_rank(plan, text, seed=seed)
     )
 
 
-def _row(sitting: StudyTask, way: PeftMethod, percent: int) -> PeftRow:
-    drawn = sitting.drawn
+def _cell(task: StudyTask, method: PeftMethod, percent: int) -> Cell[PeftRow]:
+    """Two methods of one identity are measured once: the smallest LoRA may stand for several K."""
+    return Cell(
+        f"{task.dataset}, {percent} %, {method.name} × {method.partitions}",
+        ("peft", task.trainer.facts, task.digest, task.drawn.seed, method.identity, percent),
+        lambda: _measure(task, method, percent).as_dict(),
+        PeftRow,
+        {"dataset": task.dataset, "way": method.name, "partitions": method.partitions},
+    )
+
+
+def _measure(task: StudyTask, method: PeftMethod, percent: int) -> PeftRow:
+    drawn = task.drawn
     images = drawn.count(percent)
-    zero_shot, subject = sitting.zero_shot, way.subject(sitting.text, drawn.seed)
+    zero_shot, trainable = task.zero_shot, method.trainable(task.text, drawn.seed)
     start = time.perf_counter()
-    accuracy = sitting.accuracy(subject, images=images)
+    accuracy = task.accuracy(trainable, images=images)
     return PeftRow(
-        dataset=sitting.dataset,
-        way=way.name,
-        partitions=way.partitions,
-        parameters=way.parameters,
+        dataset=task.dataset,
+        way=method.name,
+        partitions=method.partitions,
+        parameters=method.parameters,
         percent=percent,
         images=images,
         seed=drawn.seed,
@@ -174,9 +196,94 @@ def _row(sitting: StudyTask, way: PeftMethod, percent: int) -> PeftRow:
     )
 
 
-def _measured(sitting: StudyTask, way: PeftMethod, *, percent: int, ledger: Ledger) -> tuple[PeftRow, bool]:
-    """Ways that are the same under two names are measured once: the smallest LoRA may stand for several K."""
-    key = key_of("peft", sitting.stage.facts, sitting.digest, sitting.drawn.seed, way.identity, percent)
-    fields, fresh = ledger.once(key, lambda: _row(sitting, way, percent).as_dict())
-    named = {"dataset": sitting.dataset, "way": way.name, "partitions": way.partitions}
-    return PeftRow(**fields | named), fresh
+# ---- the report
+
+Rows = Sequence[PeftRow]
+
+
+def peft_tables(rows: Rows) -> list[ResultTable]:
+    """Means over data sets, what more parts bring, and each data set."""
+    datasets = distinct(rows, "dataset")
+    over = f"mean over {len(datasets)} data sets" if len(datasets) > 1 else datasets[0]
+    zero_shot = seed_mean(rows, lambda row: row.zero_shot).percent()
+    first = _table(f"Accuracy in %, {over} (zero-shot {zero_shot})", rows)
+    each = [_dataset_table(name, where(rows, dataset=name)) for name in datasets] if len(datasets) > 1 else []
+    rises = _rise_table(rows)
+    return [first, *([] if rises is None else [rises]), *each]
+
+
+def peft_grid(rows: Rows) -> Grid:
+    """Methods × shares, mean over data sets and seeds: points above zero-shot."""
+    percents = sorted({row.percent for row in rows})
+    lines = _lines(rows)
+    values = [
+        tuple(
+            100 * seed_mean(where(own, percent=p), lambda row: row.accuracy - row.zero_shot).mean
+            for p in percents
+        )
+        for _, own in lines
+    ]
+    return Grid(
+        "Learning from a share of the training set",
+        tuple(name for name, _ in lines),
+        tuple(f"{percent} %" for percent in percents),
+        tuple(values),
+        about=f"Accuracy above zero-shot in points; mean of {len(distinct(rows, 'dataset'))} data set(s) "
+        f"and {len({row.seed for row in rows})} seed(s).",
+    )
+
+
+def _table(title: str, rows: Rows) -> ResultTable:
+    """Methods × shares, with how many numbers each method learns."""
+    percents = sorted({row.percent for row in rows})
+    lines = [
+        (
+            name,
+            count_range([row.parameters for row in own]),
+            *(seed_mean(where(own, percent=percent)).percent() for percent in percents),
+        )
+        for name, own in _lines(rows)
+    ]
+    return ResultTable(title, lines, ("what learns", "parameters", *(f"{percent} %" for percent in percents)))
+
+
+def _dataset_table(name: str, rows: Rows) -> ResultTable:
+    zero_shot = seed_mean(rows, lambda row: row.zero_shot).percent()
+    largest = max(row.percent for row in rows)
+    images = round(statistics.fmean(row.images for row in where(rows, percent=largest)))
+    return _table(f"{name}: accuracy in %, of {images} training images (zero-shot {zero_shot})", rows)
+
+
+def _rise_table(rows: Rows) -> ResultTable | None:
+    """Points between one number of parts and the next on the same training sets; None where there is one."""
+    methods = [name for name in distinct(rows, "way") if name != WHOLE]
+    parts = sorted({row.partitions for row in rows if row.way != WHOLE})
+    if len(parts) < 2:
+        return None
+    percents = sorted({row.percent for row in rows})
+    known = {(r.way, r.dataset, r.seed, r.percent, r.partitions): r.accuracy for r in rows}
+    lines = []
+    for method in methods:
+        for before, after in pairwise(parts):
+            own = where(rows, way=method, partitions=after)
+
+            def rise(row: PeftRow, before: int = before) -> float:
+                return row.accuracy - known[row.way, row.dataset, row.seed, row.percent, before]
+
+            cells = [seed_mean(where(own, percent=p), rise).percent(sign=True) for p in percents]
+            lines.append((method, f"{before} → {after}", *cells))
+    return ResultTable(
+        "What more parts K bring, in points on the same training sets",
+        lines,
+        ("what learns", "K", *(f"{percent} %" for percent in percents)),
+    )
+
+
+def _lines(rows: Rows) -> list[tuple[str, list[PeftRow]]]:
+    """A name for each method and number of parts, and its rows."""
+    found = []
+    for method in distinct(rows, "way"):
+        for K in sorted({row.partitions for row in where(rows, way=method)}):
+            name = method if method == WHOLE else f"{LORA}, as × {K}" if method == LORA else f"{method} × {K}"
+            found.append((name, where(rows, way=method, partitions=K)))
+    return found

@@ -1,8 +1,8 @@
-"""Test-time methods compared, as tables and a grid to draw. Pure; knows nothing of engines or files.
+"""Methods without labels compared, as tables and as a grid to draw.
 
-A set is a data set under one damage. It is shifted if it is damaged, or if it is said to be of another domain
-as it is. A change is accuracy minus zero-shot on the same pictures, in points; a cell says its mean and
-standard deviation over seeds: `+2.1 ± 0.4`. A mean over sets is taken within each seed first.
+A set is a data set under one corruption. It is shifted if it is corrupted, or if the caller says that the
+data set is of another domain as it is. A change is accuracy minus zero-shot on the same images, in points; a
+cell has its mean and standard deviation over seeds: `+2.1 ± 0.4`.
 """
 
 from __future__ import annotations
@@ -13,70 +13,70 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from atlas_engine.views.heatmap import Grid
-from studies.report import ResultTable, names_in, those
-from studies.rolls import EVERY
-from studies.trials import mean_of
-from studies.unlabelled import CLEAN, RollRow
-from studies.unlabelled_methods import AUTO, ZERO_SHOT
+from studies.methods import AUTO, ZERO_SHOT
+from studies.problems.rolls import EVERY
+from studies.tables import ResultTable, distinct, seed_mean, where
+from studies.unlabelled import CLEAN, UnlabelledRow
 
-__all__ = ["change_grid", "roll_sheets", "worst_sets"]
+__all__ = ["unlabelled_grid", "unlabelled_tables", "worst_sets"]
 
-Rows = Sequence[RollRow]
-Cell = Callable[[Rows], str]
+Rows = Sequence[UnlabelledRow]
+CellText = Callable[[Rows], str]
 
-LOW = 0.01  # a set below zero-shot by more than this is told
+LOW = 0.01  # sets below zero-shot by more than this are counted
 
 
 @dataclass(frozen=True)
-class Worst:
-    """The set on which a method changes zero-shot least, or most for the worse; its mean over seeds."""
+class SetChange:
+    """The mean change on one set over seeds."""
 
-    where: str
+    name: str
     change: float
 
     def __str__(self) -> str:
-        return f"{100 * self.change:+.1f} ({self.where})"
+        return f"{100 * self.change:+.1f} ({self.name})"
 
 
-def roll_sheets(rows: Rows, *, shifted: Collection[str] = ()) -> list[ResultTable]:
-    """Changes on shifted and on clean sets, the worst set and roll, roll-backs, and each set."""
+def unlabelled_tables(rows: Rows, *, shifted: Collection[str] = ()) -> list[ResultTable]:
+    """Changes on shifted and on clean sets, the worst set and roll, roll-backs, and each data set."""
     learned = [row for row in rows if row.method != ZERO_SHOT]
-    sheets = []
+    tables = []
     if learned:
-        for kind, own in _kinds(learned, shifted).items():
+        for kind, own in _by_kind(learned, shifted).items():
             title = f"Change to zero-shot in points, mean over {len(_sets(own))} {kind} set(s)"
-            sheets.append(_sheet(title, own, _change))
-        for kind, cell in (("set", _worst_cell), ("roll", _worst_roll)):
+            tables.append(_table(title, own, _mean_change))
+        for kind, cell in (("set", _worst_set), ("roll", _worst_roll)):
             below = f"worst {kind}, and how many are below zero-shot by more than {100 * LOW:.0f} point"
-            sheets.append(_sheet(f"Change to zero-shot in points on the {below}", learned, cell))
+            tables.append(_table(f"Change to zero-shot in points on the {below}", learned, cell))
         chosen = [row for row in learned if row.method == AUTO and row.kept]
         if chosen:
-            sheets.append(_sheet("What was done, and on how many rolls", chosen, _done))
-        sheets.append(_sheet("Seconds, median; how many were rolled back to zero-shot", learned, _cost))
-    return [*sheets, *(_dataset_sheet(name, those(rows, dataset=name)) for name in names_in(rows, "dataset"))]
+            tables.append(_table("What was done, and on how many rolls", chosen, _kept_counts))
+        tables.append(_table("Seconds, median; how many were rolled back to zero-shot", learned, _cost))
+    each = [_dataset_table(name, where(rows, dataset=name)) for name in distinct(rows, "dataset")]
+    return [*tables, *each]
 
 
-def worst_sets(rows: Rows) -> list[Worst]:
-    """Every set's mean change over seeds, the worst first."""
+def worst_sets(rows: Rows) -> list[SetChange]:
+    """The mean change on each set over seeds, the worst first."""
     found = [
-        Worst(_called(dataset, corruption), mean_of(own, _gain).mean)
+        SetChange(_set_name(dataset, corruption), seed_mean(own, _change).mean)
         for dataset, corruption in _sets(rows)
-        if (own := those(rows, dataset=dataset, corruption=corruption))
+        if (own := where(rows, dataset=dataset, corruption=corruption))
     ]
     return sorted(found, key=lambda one: one.change)
 
 
-def change_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
+def unlabelled_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
     """Methods, on shifted and on clean sets, × rolls: mean change to zero-shot in points."""
     learned = [row for row in rows if row.method != ZERO_SHOT] or list(rows)
-    rolls, kinds = _rolls(learned), _kinds(learned, shifted)
+    rolls, kinds = _rolls(learned), _by_kind(learned, shifted)
     named = {
-        (method if len(kinds) == 1 else f"{method}, {kind}"): those(own, method=method)
+        (method if len(kinds) == 1 else f"{method}, {kind}"): where(own, method=method)
         for kind, own in kinds.items()
-        for method in names_in(own, "method")
+        for method in distinct(own, "method")
     }
     values = tuple(
-        tuple(100 * mean_of(those(own, size=size, present=present), _gain).mean for size, present in rolls)
+        tuple(100 * seed_mean(where(own, size=n, present=present), _change).mean for n, present in rolls)
         for own in named.values()
     )
     counts = " and ".join(f"{len(_sets(own))} {kind}" for kind, own in kinds.items())
@@ -86,7 +86,7 @@ def change_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
         tuple(named),
         tuple(_roll_name(size, present) for size, present in rolls),
         values,
-        about=f"Accuracy above zero-shot in points, by pictures of a roll; mean of {counts} set(s) and "
+        about=f"Accuracy above zero-shot in points, by images of a roll; mean of {counts} set(s) and "
         f"{seeds} seed(s).",
     )
 
@@ -94,52 +94,54 @@ def change_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
 # ---- tables
 
 
-def _sheet(title: str, rows: Rows, cell: Cell) -> ResultTable:
+def _table(title: str, rows: Rows, cell: CellText) -> ResultTable:
     """Methods × rolls."""
     rolls = _rolls(rows)
     lines = [
-        (method, *(cell(those(rows, method=method, size=size, present=present)) for size, present in rolls))
-        for method in names_in(rows, "method")
+        (method, *(cell(where(rows, method=method, size=size, present=present)) for size, present in rolls))
+        for method in distinct(rows, "method")
     ]
     return ResultTable(title, lines, ("method", *(_roll_name(*roll) for roll in rolls)))
 
 
-def _dataset_sheet(name: str, rows: Rows) -> ResultTable:
-    """Accuracy of zero-shot, and below it what each method changes; for each damage in turn."""
+def _dataset_table(name: str, rows: Rows) -> ResultTable:
+    """For each corruption, the accuracy of zero-shot and below it what each method changes."""
     lines: list[Sequence[object]] = []
     rolls = _rolls(rows)
-    for corruption in names_in(rows, "corruption"):
-        own = those(rows, corruption=corruption)
+    for corruption in distinct(rows, "corruption"):
+        own = where(rows, corruption=corruption)
         damage = "as it is" if corruption == CLEAN else corruption
-        per_roll = [those(own, size=size, present=present) for size, present in rolls]
-        lines.append((damage, f"{ZERO_SHOT} %", *(mean_of(some, _zero_shot).shown() for some in per_roll)))
-        for method in names_in(own, "method"):
+        per_roll = [where(own, size=size, present=present) for size, present in rolls]
+        zero_shot = (seed_mean(some, lambda row: row.zero_shot).percent() for some in per_roll)
+        lines.append((damage, f"{ZERO_SHOT} %", *zero_shot))
+        for method in distinct(own, "method"):
             if method != ZERO_SHOT:
-                lines.append((damage, method, *(_change(those(some, method=method)) for some in per_roll)))
+                changes = (_mean_change(where(some, method=method)) for some in per_roll)
+                lines.append((damage, method, *changes))
     columns = ("damage", "method", *(_roll_name(*roll) for roll in rolls))
     return ResultTable(f"{name}: accuracy of zero-shot in %, and changes to it in points", lines, columns)
 
 
-def _change(rows: Rows) -> str:
-    return mean_of(rows, _gain).shown(sign=True)
+def _mean_change(rows: Rows) -> str:
+    return seed_mean(rows, _change).percent(sign=True)
 
 
-def _worst_cell(rows: Rows) -> str:
+def _worst_set(rows: Rows) -> str:
     worst = worst_sets(rows)
-    return f"{worst[0]}, {_below([one.change for one in worst])}"
+    return f"{worst[0]}, {_count_below([one.change for one in worst])}"
 
 
 def _worst_roll(rows: Rows) -> str:
     changes = [row.change for row in rows]
-    return f"{100 * min(changes):+.1f}, {_below(changes)}"
+    return f"{100 * min(changes):+.1f}, {_count_below(changes)}"
 
 
-def _below(changes: Sequence[float]) -> str:
+def _count_below(changes: Sequence[float]) -> str:
     low = sum(round(change, 9) < -LOW for change in changes)  # a point exactly is not more than a point
     return f"{low} of {len(changes)}"
 
 
-def _done(rows: Rows) -> str:
+def _kept_counts(rows: Rows) -> str:
     kept = Counter(row.kept for row in rows)
     return ", ".join(f"{name} {count}" for name, count in sorted(kept.items()))
 
@@ -153,9 +155,9 @@ def _cost(rows: Rows) -> str:
 # ---- rows
 
 
-def _kinds(rows: Rows, shifted: Collection[str]) -> dict[str, list[RollRow]]:
+def _by_kind(rows: Rows, shifted: Collection[str]) -> dict[str, list[UnlabelledRow]]:
     """The rows of shifted and of clean sets; a kind that has none is left out."""
-    kinds: dict[str, list[RollRow]] = {"shifted": [], "clean": []}
+    kinds: dict[str, list[UnlabelledRow]] = {"shifted": [], "clean": []}
     for row in rows:
         kinds["shifted" if row.corruption != CLEAN or row.dataset in shifted else "clean"].append(row)
     return {kind: own for kind, own in kinds.items() if own}
@@ -166,7 +168,7 @@ def _sets(rows: Rows) -> list[tuple[str, str]]:
 
 
 def _rolls(rows: Rows) -> list[tuple[int | str, str]]:
-    """Sizes with who is present, as they are asked for: all sizes with every class, then with few."""
+    """Sizes with `present`, as they were asked for: all sizes with every class, then with few."""
     return list(dict.fromkeys((row.size, row.present) for row in rows))
 
 
@@ -174,13 +176,9 @@ def _roll_name(size: int | str, present: str) -> str:
     return f"n = {size}" if present == EVERY else f"n = {size}, {present}"
 
 
-def _called(dataset: str, corruption: str) -> str:
+def _set_name(dataset: str, corruption: str) -> str:
     return dataset if corruption == CLEAN else f"{dataset} {corruption}"
 
 
-def _gain(row: RollRow) -> float:
+def _change(row: UnlabelledRow) -> float:
     return row.change
-
-
-def _zero_shot(row: RollRow) -> float:
-    return row.zero_shot

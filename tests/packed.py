@@ -14,9 +14,8 @@ import numpy as np
 
 from atlas_engine.data.decode import png_bytes
 from atlas_engine.data.image import Image
-from studies.datasets.archives import read_members
-from studies.datasets.example import SetExample
-from studies.datasets.packages import Package, Registry
+from studies.datasets.packages import Package, Registry, read_members
+from studies.datasets.readers import SetExample
 from tests.drawn import square
 
 Members = dict[str, bytes]

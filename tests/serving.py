@@ -7,9 +7,7 @@ import functools
 import tempfile
 from pathlib import Path
 
-from studies.load_test.server import PATIENCE, ROOT, Server
-from studies.load_test.server import start as start_server
-from studies.load_test.server import stop as stop_server
+from studies.load_test.server import PATIENCE, ROOT, Server, start_server, stop_server
 
 __all__ = ["PATIENCE", "ROOT", "Server", "shared_server", "start_server", "stop_server"]
 

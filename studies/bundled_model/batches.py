@@ -1,19 +1,74 @@
-"""Images for alignment: small squares in memory, cropped and restyled on the fly. Knows nothing of models.
+"""The images that the bundled model is aligned with, and how they are cropped and restyled on the fly.
 
-The styles (grey, outline, flat colours) are drawn from the photographs themselves, so that a drawing of a
+The styles (grey, outline, flat colours) are made from the photographs themselves, so that a drawing of a
 thing is taught to mean what the photograph of it means.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["augment", "normalise", "outline", "posterise"]
+from atlas_engine.errors import SupportError
+from studies.bundled_model.words import imagenet
+
+__all__ = [
+    "UNKNOWN",
+    "AlignmentData",
+    "augment",
+    "imagenet_labels",
+    "mix_labels",
+    "normalise",
+    "outline",
+    "posterise",
+]
+
+UNKNOWN = -1
+"""The label of an image that nobody has labelled."""
 
 MIN_CROP = 0.5  # share of the side
 STYLE_SHARE = 0.4  # of images that are restyled
+
+
+@dataclass(frozen=True)
+class AlignmentData:
+    """Images with the index of each one's ImageNet concept (or `UNKNOWN`), and images with names."""
+
+    pixels: Tensor  # (N 3 S S) uint8
+    labels: Tensor  # (N)
+    named: Tensor  # (M 3 S S) uint8
+    names: Tensor  # (M), indices into a list of names
+    weights: Tensor  # (M), how often each named image is drawn
+
+    def __post_init__(self) -> None:
+        for images, labels in ((self.pixels, self.labels), (self.named, self.names)):
+            if len(images) != len(labels) or not len(images):
+                raise SupportError(f"got {len(images)} images and {len(labels)} labels. Give one for each.")
+
+
+def imagenet_labels(classes: Sequence[str]) -> list[int]:
+    """The ImageNet index of each class name, found among the concepts' names; unknown names are refused."""
+    known = {name.casefold(): index for index, c in reversed(list(enumerate(imagenet()))) for name in c.names}
+    strange = [name for name in classes if name.casefold() not in known]
+    if strange:
+        raise SupportError(
+            f"{len(strange)} of {len(classes)} labelled classes are not ImageNet's, such as '{strange[0]}'. "
+            f"Give their folder as unlabelled."
+        )
+    return [known[name.casefold()] for name in classes]
+
+
+def mix_labels(guess: Tensor, labels: Tensor, share: float) -> Tensor:
+    """The guess (B 1000) with `share` of each known label (B) mixed in."""
+    target = guess.clone()
+    known = (labels != UNKNOWN).nonzero().flatten()
+    target[known] *= 1 - share
+    target[known, labels[known]] += share
+    return target
 
 
 def augment(pixels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -28,7 +83,7 @@ def augment(pixels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]
 
 
 def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    """(images − mean) / std, colour by colour."""
+    """(images − mean) / std, channel by channel."""
     return (images - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
 
 
@@ -54,7 +109,7 @@ def _grey(image: Tensor) -> Tensor:
 
 
 def _crop(images: Tensor, generator: torch.Generator) -> Tensor:
-    """One sampling grid an image: scale, place and mirror at once."""
+    """A random crop of each image, stretched and mirrored at random, in one sampling grid."""
     count = len(images)
     scale = MIN_CROP + (1 - MIN_CROP) * torch.rand(count, generator=generator).sqrt()
     stretch = torch.exp((torch.rand(count, generator=generator) - 0.5) * 0.4)
@@ -69,7 +124,7 @@ def _crop(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _jitter(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Brightness, contrast and saturation, each by up to a quarter."""
+    """Brightness, contrast and saturation, each changed by up to a quarter."""
     bright, contrast, colour = 1 + (torch.rand(3, len(images), 1, 1, 1, generator=generator) - 0.5) * 0.5
     grey = images.mean(dim=1, keepdim=True)
     images = grey + (images - grey) * colour

@@ -1,4 +1,4 @@
-"""Which image tower to build on: accuracy against speed, before any training. Knows nothing of folders.
+"""Which image tower to build on: accuracy against speed, before any training.
 
 Two measures of frozen features, both fair to any tower:
 
@@ -22,9 +22,9 @@ from atlas_engine import runtime
 from studies.bundled_model import batches, towers
 from studies.bundled_model.student import HALF
 from studies.bundled_model.train import TEACHER_SIZE
-from studies.bundled_model.words import concept_words, text_projection, text_reader
+from studies.bundled_model.words import concept_words, text_encoder, text_projection
 
-__all__ = ["Candidate", "DataSheet", "TowerScore", "compare"]
+__all__ = ["Candidate", "ComparisonSet", "TowerScore", "compare"]
 
 CANDIDATES = tuple((tower, size) for size in (128, 160, 224) for tower in (towers.LITE0, towers.TINYVIT))
 SHOTS = (1, 4)
@@ -38,8 +38,8 @@ Candidate = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class DataSheet:
-    """One data set: uint8 squares (N 3 S S), labels (N) and class names."""
+class ComparisonSet:
+    """One data set: uint8 pixels (N 3 S S), labels (N) and class names."""
 
     name: str
     pixels: Tensor
@@ -60,26 +60,27 @@ class TowerScore:
     images_per_second: float
 
 
-def compare(sheets: Sequence[DataSheet], teach: Tensor, wheel: Path) -> Iterator[TowerScore]:
-    """Scores of every candidate on every sheet; the regression learns from the images `teach` (N 3 S S)."""
+def compare(sets: Sequence[ComparisonSet], teach: Tensor, wheel: Path) -> Iterator[TowerScore]:
+    """Scores of every candidate on every set; the regression learns from the images `teach` (N 3 S S)."""
     runtime.keep_memory()
-    text, projection = text_reader(), text_projection()
+    encode_text, projection = text_encoder(), text_projection()
     words = concept_words()
     probs = _teacher_probs(teach)
     for tower, size in CANDIDATES:
         encode = _encoder(tower, size, wheel)
-        features, _ = encode(teach)
-        weights = _ridge(features, probs @ words)
-        for sheet in sheets:
-            seen, rate = encode(sheet.pixels)
-            head = F.normalize(F.normalize(text(sheet.classes), dim=-1) @ projection.T, dim=-1)
-            zero = (F.normalize(seen @ weights, dim=-1) @ head.T).argmax(dim=1)
-            one, four = (_shots(seen, sheet.labels, k) for k in SHOTS)
-            yield TowerScore(tower, size, sheet.name, _share(zero == sheet.labels), one, four, rate)
+        taught, _ = encode(teach)
+        weights = _ridge(taught, probs @ words)
+        for one in sets:
+            features, rate = encode(one.pixels)
+            head = F.normalize(F.normalize(encode_text(one.classes), dim=-1) @ projection.T, dim=-1)
+            zero = (F.normalize(features @ weights, dim=-1) @ head.T).argmax(dim=1)
+            one_shot, four_shot = (_nearest_mean(features, one.labels, k) for k in SHOTS)
+            zero_shot = _share(zero == one.labels)
+            yield TowerScore(tower, size, one.name, zero_shot, one_shot, four_shot, rate)
 
 
 def _encoder(tower: str, size: int, wheel: Path) -> Callable[[Tensor], tuple[Tensor, float]]:
-    """A function from squares to unit features (N D) and images a second."""
+    """A function from pixels (N 3 S S) to unit features (N D) and images a second."""
     if tower == towers.LITE0:
         model, mean, std = towers.lite0(), HALF, HALF
         model.reset_classifier(0)  # type: ignore[operator]
@@ -121,7 +122,7 @@ def _ridge(features: Tensor, wanted: Tensor) -> Tensor:
     return weights
 
 
-def _shots(features: Tensor, labels: Tensor, k: int) -> float:
+def _nearest_mean(features: Tensor, labels: Tensor, k: int) -> float:
     """Nearest-mean accuracy with `k` images a class, the mean over draws; the rest is tested."""
     shares = []
     for draw in range(DRAWS):

@@ -1,4 +1,4 @@
-"""What is trained: EfficientNet-Lite0 and the head on top of it. Knows nothing of losses or steps.
+"""What is trained: EfficientNet-Lite0 and the head on top of it.
 
 It starts where nothing needs to be learned: the tower as it was published, and a head that mixes the
 concepts' embeddings as the tower's own classifier asks for.
@@ -7,7 +7,6 @@ concepts' embeddings as the tower's own classifier asks for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,23 +16,16 @@ from torch.func import functional_call
 from atlas_engine.clip.bundled import ConceptHead
 from studies.bundled_model import batches
 from studies.bundled_model.towers import lite0
+from studies.bundled_model.words import WordEmbeddings
 
-__all__ = ["HALF", "Student", "Words", "features_of"]
+__all__ = ["HALF", "Student", "features_of"]
 
 HALF = (0.5, 0.5, 0.5)  # the mean and deviation that EfficientNet-Lite0 was trained with
 TEMPERATURE = 1.7  # of the concepts at the start
-MEASURED = 2048  # images that tell a feature's mean and deviation
+MEASURED = 2048  # images that give a feature's mean and deviation
 CHUNK = 64
 RATES = {"concept_weight": 0.15, "concept_bias": 0.15, "meaning": 0.5, "rest_weight": 1.0, "rest_bias": 1.0}
-"""What the head learns, and at which share of the tower's rate."""
-
-
-@dataclass(frozen=True)
-class Words:
-    """Unit embeddings: of the thousand concepts (1000 D), and of the named pictures' names (K D)."""
-
-    concepts: Tensor
-    names: Tensor
+"""What the head learns, and at which share of the tower's learning rate."""
 
 
 class Student:
@@ -47,11 +39,11 @@ class Student:
         self._module = ConceptHead()
 
     @classmethod
-    def start(cls, words: Words, pixels: Tensor) -> Student:
-        """Nothing learned yet; the first of `pixels` (N 3 S S) tell how features spread."""
+    def start(cls, words: WordEmbeddings, pixels: Tensor) -> Student:
+        """The student before any step; some of `pixels` (N 3 S S) give the features' mean and deviation."""
         tower: Any = lite0()
         some = pixels[:: max(1, len(pixels) // MEASURED)][:MEASURED]
-        features = torch.cat([_kept(tower, part) for part in torch.split(some, CHUNK)])
+        features = torch.cat([_frozen_features(tower, part) for part in torch.split(some, CHUNK)])
         head = {name: tensor.clone() for name, tensor in ConceptHead().named_buffers()}
         head["concept_weight"] = tower.classifier.weight.detach() / TEMPERATURE
         head["concept_bias"] = tower.classifier.bias.detach() / TEMPERATURE
@@ -59,8 +51,8 @@ class Student:
         deviation = features.std(dim=0, correction=0).clamp_min(1e-3)
         return cls(tower, head, mean=features.mean(dim=0), deviation=deviation)
 
-    def groups(self, lr: float) -> list[dict[str, Any]]:
-        """What is learned at which peak rate; only the tower's weights decay."""
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """What is learned at which peak learning rate; only the tower's weights decay."""
         tower = [weight for weight in self.tower.parameters() if weight.requires_grad]
         head = [
             {"params": [self.head[name]], "peak": lr * share, "weight_decay": 0.0}
@@ -69,7 +61,7 @@ class Student:
         return [{"params": tower, "peak": lr}, *head]
 
     def read(self, features: Tensor) -> Tensor:
-        """What the head reads in features (B D), of length 1."""
+        """The head's embedding of features (B D), of length 1."""
         weight = self.head["rest_weight"] / self._deviation
         folded = {
             **self.head,
@@ -79,7 +71,7 @@ class Student:
         read: Tensor = functional_call(_Read(self._module), _under("head", folded), (features,))
         return read
 
-    def finished(self) -> dict[str, Tensor]:
+    def finished_head(self) -> dict[str, Tensor]:
         """The head's tensors, made to take features as the tower gives them."""
         weight = self.head["rest_weight"].detach() / self._deviation
         head = {name: tensor.detach().clone() for name, tensor in self.head.items()}
@@ -99,7 +91,7 @@ class Student:
 
 
 def features_of(tower: Any, images: Tensor) -> Tensor:  # noqa: ANN401 - timm has no types
-    """What the classifier sees (B D) of images in 0 … 1."""
+    """The features (B D) before the classifier, of images (B 3 S S) in 0 … 1."""
     maps = tower.forward_features(batches.normalise(images, HALF, HALF))
     features: Tensor = tower.forward_head(maps, pre_logits=True)
     return features
@@ -117,7 +109,7 @@ class _Read(nn.Module):
 
 
 @torch.no_grad()
-def _kept(tower: Any, pixels: Tensor) -> Tensor:  # noqa: ANN401
+def _frozen_features(tower: Any, pixels: Tensor) -> Tensor:  # noqa: ANN401
     return features_of(tower, pixels.float() / 255)
 
 

@@ -1,4 +1,4 @@
-"""Pre-trained image towers out of registry packages. Knows nothing of text.
+"""Pre-trained image towers out of registry packages.
 
 EfficientNet-Lite0 comes as a torch file whose tensors stand in timm's own order; TinyViT-5M comes as an ONNX
 graph, with its BatchNorms fused into the convolutions. Both files are checked by sha256 before they are read.

@@ -18,7 +18,8 @@ from atlas_engine.cli.options import (
     track_pattern_option,
 )
 from atlas_engine.cli.output import say
-from studies.addition import AdditionSettings
+from studies.arithmetic.addition import AdditionSettings
+from studies.arithmetic.negation import NegationSettings
 from studies.cli.eval_options import (
     RESUMES,
     ReportFiles,
@@ -28,13 +29,11 @@ from studies.cli.eval_options import (
     read_folders,
     report_options,
 )
-from studies.negation import NegationSettings
 
 if TYPE_CHECKING:
     from atlas_engine.data.folders import ClassFolder
     from atlas_engine.engine import Atlas
-    from studies.negation import Target
-    from studies.unseen import PoolSettings
+    from studies.problems.unseen import PoolSettings, VectorTask
 
 __all__ = ["add", "negate"]
 
@@ -71,8 +70,7 @@ def negate(
     """
     from atlas_engine.data.folders import read_folder
     from atlas_engine.engine import open as open_atlas
-    from studies.arithmetic_report import negation_grid, negation_sheets
-    from studies.negation import run_negation
+    from studies.arithmetic.negation import negation_grid, negation_tables, run_negation
 
     kept = read_folder(control)
     ledger = files.ledger()
@@ -92,7 +90,7 @@ def negate(
             f"{learning.share:.0%} of the weights."
         )
     data = [row.as_dict() for row in rows]
-    print_report(files, data, negation_sheets(rows), about, grid=negation_grid(rows))
+    print_report(files, data, negation_tables(rows), about, grid=negation_grid(rows))
 
 
 @command(
@@ -118,8 +116,7 @@ def add(
     fine-tuned model, on the same images.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.addition import run_addition
-    from studies.arithmetic_report import addition_grid, addition_sheets
+    from studies.arithmetic.addition import addition_grid, addition_tables, run_addition
 
     if len(folders) < 2:
         raise click.UsageError("adding needs at least 2 tasks. Give two folders or more.")
@@ -137,14 +134,13 @@ def add(
             f"last {learning.share:.0%} of the weights."
         )
     data = [row.as_dict() for row in rows]
-    print_report(files, data, addition_sheets(rows), about, grid=addition_grid(rows))
+    print_report(files, data, addition_tables(rows), about, grid=addition_grid(rows))
 
 
-def _find_vectors(engine: Atlas, folders: dict[str, ClassFolder]) -> dict[str, Target]:
+def _find_vectors(engine: Atlas, folders: dict[str, ClassFolder]) -> dict[str, VectorTask]:
     """The folders with their own vectors, and the images which those have not learned from."""
     from atlas_engine.adapt.arithmetic.tasks import vector_of
-    from studies.negation import Target
-    from studies.unseen import dealt_again
+    from studies.problems.unseen import VectorTask, find_unseen
 
     targets = {}
     for name, folder in folders.items():
@@ -154,10 +150,10 @@ def _find_vectors(engine: Atlas, folders: dict[str, ClassFolder]) -> dict[str, T
                 f"the bank has no vector for {folder.name}. It has: {', '.join(engine.bank.tasks)}."
             )
         info = engine.bank.infos[engine.bank.tasks.index(vector)]
-        pool = dealt_again(folder, info, engine.backbone.preprocessing)
+        pool = find_unseen(folder, info, engine.backbone.preprocessing)
         if pool is None:
             say(f"{name}: which images vector '{vector}' has learned from is not known, so it may know them.")
-        targets[name] = Target(folder, vector, pool)
+        targets[name] = VectorTask(folder, vector, pool)
     return targets
 
 

@@ -21,7 +21,8 @@ from atlas_engine.cli.options import (
     word_list,
 )
 from atlas_engine.cli.output import write_figure
-from studies.bits import STORAGES
+from studies.banks.bits import STORAGES
+from studies.banks.selection import BUDGETS
 from studies.cli.eval_options import (
     RESUMES,
     ReportFiles,
@@ -30,16 +31,15 @@ from studies.cli.eval_options import (
     print_report,
     report_options,
 )
-from studies.problems import StudySettings
-from studies.selection import BUDGETS
+from studies.problems.few_shot import StudySettings
 
 if TYPE_CHECKING:
     from atlas_engine.data.folders import ClassFolder
     from atlas_engine.engine import Atlas
-    from studies.ledger import Ledger
-    from studies.problems import Problem
-    from studies.report import ResultTable
-    from studies.trials import Arm, Trial
+    from studies.banks.trials import BankVariant, Trial
+    from studies.grid import Ledger
+    from studies.problems.few_shot import Problem
+    from studies.tables import ResultTable
 
 __all__ = ["bits", "donors", "selection"]
 
@@ -69,19 +69,26 @@ def donors(
     Each vector alone, with coefficients learned from a few shots, and then all together.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.donors import anatomy, donor_arms
-    from studies.report import ResultTable, cosine_grid, gain_grid, norm_grid, target_sheet
+    from studies.banks.task_vectors import (
+        bank_geometry,
+        cosine_grid,
+        gain_grid,
+        norm_grid,
+        single_vector_variants,
+        target_table,
+    )
+    from studies.tables import ResultTable
 
     read, ledger = _read_folders(folders, track_pattern), files.ledger()
     with open_atlas(model, bank=bank) as engine:
         study = _Study(engine, read, config, ledger, files)
-        trials = study.trials(donor_arms(engine.bank))
-        parts = anatomy(engine.bank)
+        trials = study.trials(single_vector_variants(engine.bank))
+        parts = bank_geometry(engine.bank)
         grids = [gain_grid(trials), cosine_grid(parts), norm_grid(parts)]
         if files.figure:
             for grid, ending in zip(grids, ("", "-cosines", "-norms"), strict=True):
                 write_figure(files.figure.with_name(f"{files.figure.stem}{ending}.svg"), grid)
-        tables = [target_sheet(trials), *map(ResultTable.of, grids)]
+        tables = [target_table(trials), *map(ResultTable.of, grids)]
         study.print_report(tables, trials, {"anatomy": parts.as_dict()})
 
 
@@ -114,16 +121,15 @@ def bits(
     The bank must be stored as float32; the other formats are made from it.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.bits import bit_arms, costs, in_storages
-    from studies.report import bit_sheet, cost_sheet
+    from studies.banks.bits import bits_table, cost_table, measure_costs, storage_variants, store_in_formats
 
     read, ledger = _read_folders(folders, track_pattern), files.ledger()
     with open_atlas(model, bank=bank) as engine:
         study = _Study(engine, read, config, ledger, files)
-        stored = in_storages(engine.bank, storages)
-        trials = study.trials(bit_arms(stored))
-        measured = costs(engine, stored, study.first_problem(), ledger=ledger)
-        tables = [cost_sheet(measured), bit_sheet(trials)]
+        stored = store_in_formats(engine.bank, storages)
+        trials = study.trials(storage_variants(stored))
+        measured = measure_costs(engine, stored, study.first_problem(), ledger=ledger)
+        tables = [cost_table(measured), bits_table(trials)]
         study.print_report(tables, trials, {"costs": [one.as_dict() for one in measured]})
 
 
@@ -160,15 +166,14 @@ def selection(
     Strategies: at random, by features, by gradient, by gradient per block.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.report import selection_sheets
-    from studies.selection import selection_arms
+    from studies.banks.selection import selection_tables, selection_variants
 
     read, ledger = _read_folders(folders, track_pattern), files.ledger()
     with open_atlas(model, bank=bank) as engine:
         study = _Study(engine, read, config, ledger, files)
-        arms = selection_arms(engine, engine.bank, budgets=budgets)
+        arms = selection_variants(engine, engine.bank, budgets=budgets)
         trials = study.trials(arms)
-        study.print_report(selection_sheets(trials), trials, {})
+        study.print_report(selection_tables(trials), trials, {})
 
 
 # ---- what the three share
@@ -190,9 +195,9 @@ class _Study:
     ledger: Ledger
     files: ReportFiles
 
-    def trials(self, arms: Sequence[Arm]) -> list[Trial]:
+    def trials(self, arms: Sequence[BankVariant]) -> list[Trial]:
         """Every arm on every target and seed."""
-        from studies.trials import run_trials
+        from studies.banks.trials import run_trials
 
         return measure_with_progress(
             lambda on_start: run_trials(
@@ -208,7 +213,7 @@ class _Study:
 
     def first_problem(self) -> Problem:
         """The first target's first problem."""
-        from studies.problems import draw_problem
+        from studies.problems.few_shot import draw_problem
 
         preprocessing = self.engine.backbone.preprocessing
         return draw_problem(self.folders[0], preprocessing, settings=self.settings, seed=0)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from atlas_engine.data.folders import ClassFolder
     from atlas_engine.engine import Atlas
     from atlas_engine.views.heatmap import Grid
-    from studies.ledger import Ledger
-    from studies.report import ResultTable
+    from studies.grid import Ledger
+    from studies.tables import ResultTable
 
 __all__ = [
     "RESUMES",
@@ -64,7 +64,7 @@ class ReportFiles:
 
     def ledger(self) -> Ledger:
         """What was measured already, from OUT.rows beside OUT; in memory alone where no JSON is written."""
-        from studies.ledger import Ledger
+        from studies.grid import Ledger
 
         return Ledger(self.json.with_name(f"{self.json.name}.rows") if self.json else None)
 
@@ -130,7 +130,7 @@ def bank_for(
 
     A vector that was made from a folder has seen its test images: that is said, for the numbers cannot.
     """
-    from studies.training_bench import own_vectors
+    from studies.tower_training import vectors_made_from
 
     mixing = [name for name in chosen if methods[name].mixes]
     if not mixing:
@@ -143,7 +143,7 @@ def bank_for(
         )
     bank = engine.bank.without(without) if without else engine.bank
     for name, folder in folders.items():
-        for task in own_vectors(bank, folder):
+        for task in vectors_made_from(bank, folder):
             say(f"vector '{task}' was made from {name}, which flatters. --without {task} leaves it out.")
     return bank
 

@@ -16,7 +16,7 @@ from studies.cli.eval_options import (
     print_report,
     read_folders,
 )
-from studies.few_shot import GridSettings
+from studies.few_shot import FewShotStudySettings
 
 if TYPE_CHECKING:
     from studies.methods import Solver
@@ -31,7 +31,7 @@ __all__ = ["few_shot"]
 )
 @comparison_options
 @track_pattern_option
-@settings(GridSettings)
+@settings(FewShotStudySettings)
 def few_shot(
     *,
     folders: tuple[Path, ...],
@@ -39,7 +39,7 @@ def few_shot(
     bank: Path | None,
     without: tuple[str, ...] | None,
     track_pattern: str | None,
-    config: GridSettings,
+    config: FewShotStudySettings,
     files: ReportFiles,
 ) -> None:
     """Compare few-shot methods on folders.
@@ -47,25 +47,24 @@ def few_shot(
     Each seed draws classes, shots and test images that no method has seen; all methods get the same.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.few_shot import require_pictures, run_grid
-    from studies.few_shot_report import grid_sheets, method_grid
+    from studies.few_shot import few_shot_grid, few_shot_tables, require_enough_images, run_few_shot
     from studies.methods import STUDY_METHODS, Solver
 
     named = read_folders(folders, track_pattern=track_pattern)
-    require_pictures(named, config)
+    require_enough_images(named, config)
     ledger = files.ledger()
     with open_atlas(model, bank=bank) as engine:
         vectors = bank_for(engine, named, without=without, chosen=config.methods, methods=STUDY_METHODS)
         solver = Solver(engine, bank=vectors, config=config.budget())
         rows = measure_with_progress(
-            lambda on_start: run_grid(solver, named, settings=config, ledger=ledger, on_start=on_start),
+            lambda on_start: run_few_shot(solver, named, settings=config, ledger=ledger, on_start=on_start),
             len(named) * config.seeds * len(config.shots) * len(config.methods),
         )
         about, data = _about(solver, config), [row.as_dict() for row in rows]
-    print_report(files, data, grid_sheets(rows), about, grid=method_grid(rows))
+    print_report(files, data, few_shot_tables(rows), about, grid=few_shot_grid(rows))
 
 
-def _about(solver: Solver, config: GridSettings) -> str:
+def _about(solver: Solver, config: FewShotStudySettings) -> str:
     """What the numbers depend on, to stand below the tables."""
     budget = solver.budget
     classes = "all" if config.max_classes is None else f"at most {config.max_classes}"

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atlas_engine.data.folders import ImageFile
-    from studies.bundled_model.compare import DataSheet, TowerScore
-    from studies.bundled_model.lesson import AlignBatch
+    from studies.bundled_model.batches import AlignmentData
+    from studies.bundled_model.compare import ComparisonSet, TowerScore
 
 __all__ = ["align", "compare"]
 
@@ -80,14 +80,13 @@ def align(
     A run that was stopped goes on where it was. The recorded run is in assets/model.
     """
     from atlas_engine.clip import bundled
-    from studies.bundled_model.export import export
-    from studies.bundled_model.finish import finish
+    from studies.bundled_model.finish import export, finish
     from studies.bundled_model.train import align as train
-    from studies.bundled_model.words import words_for
+    from studies.bundled_model.words import embed_words
 
     _make_folder(work)
     batch, names = _read_batch(labelled, unlabelled, named, per_folder=per_folder, seed=config.seed)
-    words = words_for(names)
+    words = embed_words(names)
     with ProgressBar(config.steps, "aligning") as progress:
         for step in train(batch, words, work, config):
             losses = f"words {step.words:.3f}, names {step.names:.3f}, keep {step.keep:.3f}"
@@ -117,18 +116,18 @@ def _read_batch(
     *,
     per_folder: int,
     seed: int,
-) -> tuple[AlignBatch, tuple[str, ...]]:
+) -> tuple[AlignmentData, tuple[str, ...]]:
     """All images in memory, and the class names that the named ones count into."""
     import torch
 
     from atlas_engine import runtime
     from atlas_engine.data.folders import ImageFile, read_folder, read_images_in
-    from studies.bundled_model.lesson import UNKNOWN, AlignBatch, labels_of
+    from studies.bundled_model.batches import UNKNOWN, AlignmentData, imagenet_labels
 
     chosen: list[tuple[ImageFile, int]] = []
     for path in labelled:
         folder = read_folder(path)
-        concepts = labels_of(folder.display_names)
+        concepts = imagenet_labels(folder.display_names)
         chosen += [(ImageFile(item.name, item.source), concepts[item.label]) for item in folder.items]
     for path in unlabelled:
         files = read_images_in(path).items
@@ -137,7 +136,7 @@ def _read_batch(
     folders = [(folder, 1 / len(folder.items) ** 0.5) for folder in map(read_folder, named)]
     names = tuple(dict.fromkeys(name for folder, _ in folders for name in folder.display_names))
     place = {name: index for index, name in enumerate(names)}
-    batch = AlignBatch(
+    batch = AlignmentData(
         pixels=_read_pixels([file for file, _ in chosen]),
         labels=torch.tensor([label for _, label in chosen]),
         named=_read_pixels(
@@ -203,13 +202,13 @@ def _mean(scores: list[TowerScore]) -> tuple[object, ...]:
     return scores[0].tower, scores[0].size, *means, statistics.median(s.images_per_second for s in scores)
 
 
-def _sheet(path: Path, most: int, per_class: int) -> DataSheet:
+def _sheet(path: Path, most: int, per_class: int) -> ComparisonSet:
     import torch
 
     from atlas_engine.data.folders import ImageFile, read_folder
     from atlas_engine.runtime import generator
-    from studies.bundled_model.compare import DataSheet
-    from studies.zero_shot import draw_classes
+    from studies.bundled_model.compare import ComparisonSet
+    from studies.problems.draw import draw_classes
 
     folder = draw_classes(read_folder(path), most)
     kept: list[tuple[ImageFile, int]] = []
@@ -218,7 +217,7 @@ def _sheet(path: Path, most: int, per_class: int) -> DataSheet:
         order = torch.randperm(len(items), generator=generator(label)).tolist()[:per_class]
         kept += [(ImageFile(items[index].name, items[index].source), label) for index in order]
     labels = torch.tensor([label for _, label in kept])
-    return DataSheet(folder.name, _read_pixels([file for file, _ in kept]), labels, folder.display_names)
+    return ComparisonSet(folder.name, _read_pixels([file for file, _ in kept]), labels, folder.display_names)
 
 
 def _draw_pixels(path: Path, most: int) -> Tensor:

@@ -23,8 +23,8 @@ from studies.peft import PeftSettings
 if TYPE_CHECKING:
     from atlas_engine.bank import TaskVectorBank
     from atlas_engine.engine import Atlas
-    from studies.training_bench import StageSettings, TrainingBench
-    from studies.training_sets import SetSettings
+    from studies.problems.training_sets import TrainingSetSettings
+    from studies.tower_training import TowerTrainer, TowerTrainingSettings
 
 __all__ = ["disentangle", "peft"]
 
@@ -62,15 +62,14 @@ def peft(
     there.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.peft import run_peft
-    from studies.peft_report import peft_grid, peft_sheets
-    from studies.training_bench import TrainingBench
+    from studies.peft import peft_grid, peft_tables, run_peft
+    from studies.tower_training import TowerTrainer
 
     named = read_folders(folders)
     ledger = files.ledger()
     with open_atlas(model, bank=bank) as engine:
         vectors = _bank_without(engine, without or ())
-        low_rank = _low_rank_bank(TrainingBench(engine, config), vectors, lora_bank, without or ())
+        low_rank = _low_rank_bank(TowerTrainer(engine, config), vectors, lora_bank, without or ())
         banks = {"standard": vectors, **low_rank}
         rows = measure_with_progress(
             lambda on_start: run_peft(
@@ -79,7 +78,7 @@ def peft(
             len(named) * config.seeds * config.cells(len(banks)),
         )
         data, about = [row.as_dict() for row in rows], _about(engine, vectors, config, config)
-    print_report(files, data, peft_sheets(rows), about, grid=peft_grid(rows))
+    print_report(files, data, peft_tables(rows), about, grid=peft_grid(rows))
 
 
 @command(
@@ -105,22 +104,21 @@ def disentangle(
     each DIR by the number of coefficients, with the vectors of the others and with random directions as long.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.dimension import run_dimensions
-    from studies.disentangle import SCALINGS, run_pairs, with_vectors
-    from studies.disentangle_report import dimension_sheets, error_grid, pair_sheets
-    from studies.training_bench import StudyTasks, TrainingBench
+    from studies.dimension import dimension_tables, run_dimensions
+    from studies.disentangle import SCALINGS, error_grid, own_vector_of, pair_tables, run_pairs
+    from studies.tower_training import StudyTasks, TowerTrainer
 
     named = read_folders(folders)
     ledger = files.ledger()
     with open_atlas(model, bank=bank) as engine:
         vectors = _bank_without(engine, without or ())
-        count = len(with_vectors(vectors, named))
+        count = len(own_vector_of(vectors, named))
         if count < 2:
             raise click.UsageError(
                 f"{count} of the folders has a vector in the bank, but a pair needs 2. Name folders after "
                 "vectors (`atlas bank show`)."
             )
-        tasks, parts = StudyTasks(TrainingBench(engine, config), named, config), config.partitions
+        tasks, parts = StudyTasks(TowerTrainer(engine, config), named, config), config.partitions
         pairs = measure_with_progress(
             lambda on_start: run_pairs(tasks, vectors, ledger=ledger, on_start=on_start),
             config.seeds * len(SCALINGS) * count * (count - 1) // 2,
@@ -133,7 +131,7 @@ def disentangle(
         )
         about = _about(engine, vectors, config, config)
     data = [*(row.as_dict() for row in pairs), *(row.as_dict() for row in dimensions)]
-    tables = [*pair_sheets(pairs), *dimension_sheets(dimensions)]
+    tables = [*pair_tables(pairs), *dimension_tables(dimensions)]
     print_report(files, data, tables, about, grid=error_grid(pairs))
 
 
@@ -145,7 +143,7 @@ def _bank_without(engine: Atlas, without: tuple[str, ...]) -> TaskVectorBank:
 
 
 def _low_rank_bank(
-    bench: TrainingBench, bank: TaskVectorBank, lora_bank: Path | None, without: tuple[str, ...]
+    bench: TowerTrainer, bank: TaskVectorBank, lora_bank: Path | None, without: tuple[str, ...]
 ) -> dict[str, TaskVectorBank]:
     """Vectors of low rank: trained so, or the bank's own cut down to their best directions."""
     from atlas_engine.bank.bank_file import load_bank
@@ -157,7 +155,9 @@ def _low_rank_bank(
     return {"LoRA vectors": lora.without(left_out) if left_out else lora}
 
 
-def _about(engine: Atlas, bank: TaskVectorBank, drawn: SetSettings, learned: StageSettings) -> str:
+def _about(
+    engine: Atlas, bank: TaskVectorBank, drawn: TrainingSetSettings, learned: TowerTrainingSettings
+) -> str:
     """What the numbers depend on, to stand below the tables."""
     return (
         f"{describe_model(engine, bank)}, without what was made from a folder; {drawn.seeds} seed(s), at "

@@ -16,7 +16,8 @@ from atlas_engine.views.tables import table
 from studies import datasets
 
 if TYPE_CHECKING:
-    from studies.datasets import Role, SetProgress
+    from studies.datasets.make import SetProgress
+    from studies.datasets.table import Role
 
 __all__ = ["sets"]
 
@@ -31,8 +32,8 @@ def _names_of(role: Role) -> list[str]:
     "names",
     nargs=-1,
     metavar="[NAME...]",
-    help=f"sets to make (default, for donors: {', '.join(_names_of('donor'))}); only by name, for aligning a "
-    f"model: {', '.join(_names_of('named'))}",
+    help=f"sets to make (default, for task vectors: {', '.join(_names_of('task_vector'))}); only by name, for "
+    f"aligning a model: {', '.join(_names_of('named'))}",
 )
 @click.option("--packages", type=PATH, metavar="DIR", help="where packages are kept (default: OUT/.packages)")
 @settings(datasets.ImageSetSettings)
@@ -55,7 +56,7 @@ def sets(
             raise click.UsageError(unknown_name("set", name, datasets.SETS))
     kept = packages or out / ".packages"
     records = []
-    for name in dict.fromkeys(names or _names_of("donor")):
+    for name in dict.fromkeys(names or _names_of("task_vector")):
         stages = datasets.make_set(datasets.SETS[name], out, packages=kept, settings=config)
         _show_progress(name, stages)
         records.append(datasets.origin(out / name))

@@ -60,13 +60,12 @@ def transfer(
     """
     from atlas_engine.engine import open as open_atlas
     from studies.methods import STUDY_METHODS, Solver
-    from studies.transfer import require_fitting, run_transfer
-    from studies.transfer_report import transfer_grid, transfer_sheets
+    from studies.transfer import require_matching_classes, run_transfer, transfer_grid, transfer_tables
 
     every = read_folders([*folders, *to])  # by names that tell all of them apart
     sources = dict(list(every.items())[: len(folders)])
     others = {name: folder for name, folder in every.items() if name not in sources}
-    require_fitting(sources, others)
+    require_matching_classes(sources, others)
     ledger = files.ledger()
     with open_atlas(model, bank=bank) as engine:
         vectors = bank_for(engine, every, without=without, chosen=config.methods, methods=STUDY_METHODS)
@@ -78,16 +77,18 @@ def transfer(
             _count(sources, others, config),
         )
         data, about = [row.as_dict() for row in rows], _about(solver, config)
-    print_report(files, data, transfer_sheets(rows), about, grid=transfer_grid(rows))
+    print_report(files, data, transfer_tables(rows), about, grid=transfer_grid(rows))
 
 
 def _count(
     sources: Mapping[str, ClassFolder], others: Mapping[str, ClassFolder], config: TransferSettings
 ) -> int:
     """How many rows will be measured: each source at home, away and damaged, by every seed and method."""
-    from studies.transfer import fitting
+    from studies.transfer import matching_folders
 
-    domains = sum(1 + len(fitting(source, others)) + len(config.damages) for source in sources.values())
+    domains = sum(
+        1 + len(matching_folders(source, others)) + len(config.damages) for source in sources.values()
+    )
     return domains * config.seeds * len(config.methods)
 
 

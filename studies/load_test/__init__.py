@@ -1,8 +1,8 @@
-"""Many visitors at once, against a real server of its own, through gradio_client. Knows nothing of the page.
+"""Many visitors at once, against a real server of its own, through gradio_client.
 
     python -m studies.load_test                     20 visitors at a time, then 200 runs; about twelve minutes
     python -m studies.load_test --visitors 3 --runs 10 --json crowd.json
 
-`server` runs the app in a process of its own, `visitors` are what people do there, `promises` what they may
-expect of it.
+`server` runs the app in a process of its own, `visitors` do what people do there, `promises` measure what
+they may expect of it.
 """

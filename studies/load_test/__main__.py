@@ -12,40 +12,46 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from atlas_engine.views.tables import table
-from studies.load_test.page import of_the_page
-from studies.load_test.promises import Promise, flat, of_a_crowd, of_memory, of_one_visitor
-from studies.load_test.server import Server, running
-from studies.load_test.visitors import wishes
+from studies.load_test.promises import (
+    Promise,
+    measure_crowd,
+    measure_memory,
+    measure_one_visitor,
+    measure_page,
+    memory_growth,
+)
+from studies.load_test.server import Server, serve
+from studies.load_test.visitors import visitor_requests
 
 WHAT = "the app with its bundled model, asked through gradio_client and, where it is there, Chromium"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print a table, and write the JSON; 1 when a promise was not kept."""
-    wanted = _parser().parse_args(arguments)
-    with TemporaryDirectory(prefix="atlas-crowd-") as name, running(Path(name)) as server:
+    given = _parser().parse_args(arguments)
+    with TemporaryDirectory(prefix="atlas-crowd-") as name, serve(Path(name)) as server:
         _say(f"serving at {server.address}; load {_load()}")
-        promises, memory = _measured(server, Path(name), visitors=wanted.visitors, runs=wanted.runs)
+        promises, memory = _measure(server, Path(name), visitors=given.visitors, runs=given.runs)
     rows = [(one.measure, _number(one.value), _number(one.most), one.unit, _mark(one)) for one in promises]
     sys.stdout.write(table(rows, ("measure", "value", "most", "unit", "kept")) + "\n")
-    if wanted.json:
-        wanted.json.write_text(json.dumps(_as_dict(promises, memory), indent=1) + "\n", encoding="utf-8")
+    if given.json:
+        given.json.write_text(json.dumps(_as_dict(promises, memory), indent=1) + "\n", encoding="utf-8")
     return 0 if all(one.kept for one in promises) else 1
 
 
-def _measured(
+def _measure(
     server: Server, folder: Path, *, visitors: int, runs: int
 ) -> tuple[list[Promise], list[tuple[int, float]]]:
-    promises = of_the_page(server)
+    promises = measure_page(server)
     _say("one visitor")
-    promises += of_one_visitor(server, folder)
+    promises += measure_one_visitor(server, folder)
     _say(f"{visitors} visitors at once")
-    promises += of_a_crowd(server, wishes(visitors, folder))
+    promises += measure_crowd(server, visitor_requests(visitors, folder))
     memory = []
-    for number, held in of_memory(server, folder, runs=runs):
+    for number, held in measure_memory(server, folder, runs=runs):
         _say(f"run {number} of {runs}: {held:.0f} MB held")
         memory.append((number, held))
-    return [*promises, *([flat(memory)] if memory else [])], memory
+    return [*promises, *([memory_growth(memory)] if memory else [])], memory
 
 
 def _as_dict(promises: list[Promise], memory: list[tuple[int, float]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The real app in a process of its own, with its files in a folder. Knows nothing of what is asked of it.
+"""The real app in a process of its own, with its files in a folder.
 
-with running(folder) as server:
+with serve(folder) as server:
     Client(server.address), server.log, server.resident_megabytes
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["PATIENCE", "ROOT", "Server", "running", "start", "stop"]
+__all__ = ["PATIENCE", "ROOT", "Server", "serve", "start_server", "stop_server"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 240  # seconds; a quiet machine needs about ten, a busy one many more
@@ -27,7 +27,7 @@ READY = "is ready"
 
 @dataclass
 class Server:
-    """A running app: its address, the folder of its files, and what it has said so far."""
+    """A running app: its address, the folder of its files, and its log so far."""
 
     process: subprocess.Popen[str]
     folder: Path
@@ -50,12 +50,12 @@ class Server:
 
     @property
     def log(self) -> str:
-        """Everything that the app has said."""
+        """Everything that the app has written to stderr."""
         return "".join(self.lines)
 
     @property
     def resident_megabytes(self) -> float | None:
-        """Memory that the app holds now, where the system tells."""
+        """Memory that the app holds now; None where the system does not tell."""
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         except OSError:
@@ -65,16 +65,16 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(folder: Path, **environment: str) -> Iterator[Server]:
+def serve(folder: Path, **environment: str) -> Iterator[Server]:
     """The app for as long as the block lasts."""
-    server = start(folder, **environment)
+    server = start_server(folder, **environment)
     try:
         yield server
     finally:
-        stop(server)
+        stop_server(server)
 
 
-def start(folder: Path, **environment: str) -> Server:
+def start_server(folder: Path, **environment: str) -> Server:
     """The app on a free port, with its cache and its uploads below `folder`, once its page can be opened."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("ATLAS_", "GRADIO_"))}
     own = {
@@ -95,14 +95,14 @@ def start(folder: Path, **environment: str) -> Server:
     deadline = time.monotonic() + PATIENCE
     while READY not in server.log:
         if process.poll() is not None or time.monotonic() > deadline:
-            stop(server)
+            stop_server(server)
             raise RuntimeError(f"the app did not start:\n{server.log}")
         time.sleep(0.05)
     return server
 
 
-def stop(server: Server) -> None:
-    """End the app, kindly first."""
+def stop_server(server: Server) -> None:
+    """End the app: terminate it, and kill it after ten seconds."""
     server.process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         server.process.wait(timeout=10)

@@ -1,6 +1,6 @@
-"""What visitors do: ask for an adaptation and wait, all at once, or one after the other, or stop in between.
+"""What visitors do: request an adaptation and wait, at once, one after the other, or with a stop in between.
 
-Each is a client of its own, and so a session of its own. Knows nothing of processes or promises.
+Each visitor is a client of its own, and so a session of its own.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from app.examples import LESSONS
 from app.handlers.lesson import FewShotRequest
 from app.limits import LIMITS
 
-__all__ = ["Visit", "VisitorRequest", "stopped", "together", "visit", "wishes"]
+__all__ = ["Visit", "VisitorRequest", "seconds_to_stop", "visit", "visit_at_once", "visitor_requests"]
 
-PATIENCE = 300.0  # seconds: who has heard nothing by then was forgotten
-GLANCE = 0.02  # seconds between two looks at a job
+PATIENCE = 300.0  # seconds: a visitor without an answer by then was forgotten
+POLL_SECONDS = 0.02  # between two looks at a job
 SHORT = 2  # steps
-FEW = 3  # classes of a lesson, and pictures of each
+FEW = 3  # classes of an example, and images of each
 
 
 @dataclass(frozen=True)
 class VisitorRequest:
-    """What one visitor wants to have learned."""
+    """What one visitor asks for."""
 
     archive: Path
     samples: tuple[str, ...] = ()
@@ -42,12 +42,12 @@ class VisitorRequest:
 
 @dataclass(frozen=True)
 class Visit:
-    """What came of it: the answer, or the words of the refusal; and how long each took."""
+    """What came of it: the answer, or the message of the refusal; and how long each took."""
 
     seconds: float
     first_seconds: float  # until the first sign of progress
     answer: dict[str, Any] | None = None
-    words: str = ""
+    refusal: str = ""
 
     @property
     def served(self) -> bool:
@@ -55,51 +55,51 @@ class Visit:
         return self.answer is not None
 
 
-def wishes(count: int, folder: Path) -> list[VisitorRequest]:
-    """Different wishes, in turn: a part of each lesson that ships, with two seeds; zips go to `folder`."""
-    archives = [(_packed(one.lesson, folder / f"{one.folder}.zip"), one.lesson) for one in LESSONS]
-    return [
-        VisitorRequest(
-            archive, tuple(sample.path for sample in lesson.samples[:4]), seed=number // len(archives) % 2
-        )
-        for number, (archive, lesson) in ((n, archives[n % len(archives)]) for n in range(count))
-    ]
+def visitor_requests(count: int, folder: Path) -> list[VisitorRequest]:
+    """Different requests: a part of each example that ships in turn, with two seeds; zips go to `folder`."""
+    archives = [(_zip_part(one.lesson, folder / f"{one.folder}.zip"), one.lesson) for one in LESSONS]
+    requests = []
+    for number in range(count):
+        archive, example = archives[number % len(archives)]
+        samples = tuple(sample.path for sample in example.samples[:4])
+        requests.append(VisitorRequest(archive, samples, seed=number // len(archives) % 2))
+    return requests
 
 
-def visit(address: str, wish: VisitorRequest) -> Visit:
-    """Ask, wait, and tell what came of it: an answer, a refusal, or neither for who was forgotten."""
+def visit(address: str, request: VisitorRequest) -> Visit:
+    """Ask and wait. Returns an answer, a refusal, or neither where the visitor was forgotten."""
     client = Client(address, verbose=False)
-    started = time.monotonic()
+    start = time.monotonic()
     first = 0.0
     try:
-        job = _asked(client, wish)
-        while not job.done() and time.monotonic() - started < PATIENCE:
-            time.sleep(GLANCE)
-            first = first or (time.monotonic() - started if job.outputs() else 0.0)
-        result, _ = job.result(timeout=GLANCE)
+        job = _submit(client, request)
+        while not job.done() and time.monotonic() - start < PATIENCE:
+            time.sleep(POLL_SECONDS)
+            first = first or (time.monotonic() - start if job.outputs() else 0.0)
+        result, _ = job.result(timeout=POLL_SECONDS)
     except (AppError, QueueError) as refusal:
-        seconds = time.monotonic() - started
-        return Visit(seconds, seconds, words=str(refusal))
+        seconds = time.monotonic() - start
+        return Visit(seconds, seconds, refusal=str(refusal))
     except TimeoutError:
         return Visit(PATIENCE, PATIENCE)
     finally:
         client.close()
-    return Visit(time.monotonic() - started, first, answer=_without_time(result))
+    return Visit(time.monotonic() - start, first, answer=_without_seconds(result))
 
 
-def together(address: str, wanted: Sequence[VisitorRequest]) -> list[Visit]:
-    """All wishes at the same time, each by a visitor of its own, in their order."""
-    with ThreadPoolExecutor(len(wanted)) as visitors:
-        return list(visitors.map(lambda wish: visit(address, wish), wanted))
+def visit_at_once(address: str, requests: Sequence[VisitorRequest]) -> list[Visit]:
+    """All requests at the same time, each by a visitor of its own; the visits in the same order."""
+    with ThreadPoolExecutor(len(requests)) as visitors:
+        return list(visitors.map(lambda request: visit(address, request), requests))
 
 
-def stopped(address: str, wish: VisitorRequest) -> float:
-    """Seconds from Stop, in the middle of learning, to the result with the best so far."""
+def seconds_to_stop(address: str, request: VisitorRequest) -> float:
+    """Seconds from Stop, pressed while it learns, to the result with the best so far."""
     client = Client(address, verbose=False)
-    job = _asked(client, wish)
+    job = _submit(client, request)
     try:
-        while not job.done() and not _learning(job.outputs()):
-            time.sleep(GLANCE)
+        while not job.done() and not _is_learning(job.outputs()):
+            time.sleep(POLL_SECONDS)
         pressed = time.monotonic()
         client.predict(api_name="/stop")
         result, _ = job.result(timeout=PATIENCE)
@@ -109,28 +109,29 @@ def stopped(address: str, wish: VisitorRequest) -> float:
         client.close()
 
 
-def _asked(client: Client, wish: VisitorRequest) -> Any:  # noqa: ANN401 - the client's job
+def _submit(client: Client, request: VisitorRequest) -> Any:  # noqa: ANN401 - the client's job
     return client.submit(
-        archive=handle_file(wish.archive),
-        samples=[handle_file(path) for path in wish.samples],
-        method=wish.method,
-        steps=min(wish.steps, LIMITS.steps),
-        seed=wish.seed,
+        archive=handle_file(request.archive),
+        samples=[handle_file(path) for path in request.samples],
+        method=request.method,
+        steps=min(request.steps, LIMITS.steps),
+        seed=request.seed,
         api_name="/adapt",
     )
 
 
-def _learning(outputs: Sequence[tuple[dict[str, Any], Any]]) -> bool:
+def _is_learning(outputs: Sequence[tuple[dict[str, Any], Any]]) -> bool:
     return bool(outputs) and outputs[-1][0].get("phase") == "learn"
 
 
-def _without_time(result: dict[str, Any]) -> dict[str, Any]:
+def _without_seconds(result: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in result.items() if name != "seconds"}
 
 
-def _packed(lesson: FewShotRequest, archive: Path) -> Path:
+def _zip_part(example: FewShotRequest, archive: Path) -> Path:
+    """The first images of the first classes of an example, as a zip with a folder a class."""
     with zipfile.ZipFile(archive, "w") as packed:
-        for row in lesson.rows[:FEW]:
+        for row in example.rows[:FEW]:
             for path in row.paths[:FEW]:
                 packed.write(path, f"{row.name}/{Path(path).name}")
     return archive

@@ -1,4 +1,4 @@
-"""Suite `cache`: what strictness costs on a hit. Knows nothing of models."""
+"""Suite `cache`: what the cache's checks cost on a hit."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from atlas_engine.engine import Atlas
 from atlas_engine.engine import open as open_atlas
 from atlas_engine.runtime import frozen_copy
 from studies.speed.measure import compare
-from studies.speed.predict import CLASSES, pictures
+from studies.speed.predict import CLASSES, noise_images
 from studies.speed.report import Bar, Report
 
 __all__ = ["few_shot"]
@@ -23,21 +23,23 @@ ALL_PASSES, FIRST_PASSES = 1500, 300
 
 
 def few_shot(*, repeat: int = 3) -> Report:
-    """Time `auto` to its verdict and to its first answer, beside plain passes through the tower."""
+    """Time `auto` to its verdict and to its first answer, in plain passes through the tower."""
     with open_atlas(cache=False) as engine:
         engine.bank  # noqa: B018 - read once, when a session opens
         labels = tuple(label for label in range(len(CLASSES)) for _ in range(SHOTS))
-        support = Support(tuple(pictures(len(labels))), labels, CLASSES)
+        support = Support(tuple(noise_images(len(labels))), labels, CLASSES)
         engine.head(CLASSES)
         candidates: dict[str, Callable[[], Tensor]] = {
-            "plain": lambda: _passes(engine),
-            "preview": lambda: _first(engine, support),
+            "plain": lambda: _plain_passes(engine),
+            "preview": lambda: _first_preview(engine, support),
             "auto": lambda: engine.few_shot(support).result().coefficients.values,
         }
-        found = compare(candidates, check=lambda told: bool(told.isfinite().all()), warmup=1, repeat=repeat)
+        found = compare(
+            candidates, check=lambda values: bool(values.isfinite().all()), warmup=1, repeat=repeat
+        )
     return Report(
         name="few-shot",
-        what=f"engine.few_shot of {len(CLASSES)} classes × {SHOTS} pictures, bundled model and bank",
+        what=f"engine.few_shot of {len(CLASSES)} classes × {SHOTS} images, bundled model and bank",
         ceiling="none: passes through the whole tower, forward and backward, are the unit",
         bars=(
             Bar("auto, in plain passes", PASSES * found.ratio("auto", "plain"), "<=", ALL_PASSES, "passes"),
@@ -54,8 +56,8 @@ def few_shot(*, repeat: int = 3) -> Report:
     )
 
 
-def _passes(engine: Atlas) -> Tensor:
-    """Images forward and backward through the whole tower, as ordinary training does."""
+def _plain_passes(engine: Atlas) -> Tensor:
+    """The gradient after `PASSES` images went forward and backward through the whole tower."""
     tower, size = frozen_copy(engine.backbone.visual), engine.backbone.preprocessing.size
     for parameter in tower.parameters():
         parameter.requires_grad_()
@@ -66,8 +68,9 @@ def _passes(engine: Atlas) -> Tensor:
     return torch.cat(grads)
 
 
-def _first(engine: Atlas, support: Support) -> Tensor:
+def _first_preview(engine: Atlas, support: Support) -> Tensor:
+    """The head of the first preview; the run is cancelled there."""
     run = engine.few_shot(support)
-    shown = next(step.preview for step in run if step.preview is not None)
+    preview = next(step.preview for step in run if step.preview is not None)
     run.cancel()
-    return torch.cat([tensor.float().flatten() for tensor in shown.head.values()])
+    return torch.cat([tensor.float().flatten() for tensor in preview.head.values()])

@@ -1,4 +1,4 @@
-"""Time functions fairly. Knows nothing of what they do.
+"""Time functions fairly.
 
 Each call is timed alone, its answer is checked outside the clock, and candidates to be compared take turns
 round by round, so that a noisy moment of the machine hits all of them:
@@ -46,7 +46,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class TimingComparison:
-    """Timings of several candidates that took turns."""
+    """Timings of several candidates that took turns, by name."""
 
     timings: Mapping[str, Timing]
 
@@ -82,17 +82,17 @@ def compare(
     names = list(candidates)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for index in range(warmup + repeat):
-        turn = index % len(names)  # nobody is always first
-        for name in names[turn:] + names[:turn]:
-            elapsed, answer = _timed(candidates[name])
-            _require(check(answer), name)
+        first = index % len(names)  # each candidate goes first in turn
+        for name in names[first:] + names[:first]:
+            elapsed, answer = _time_once(candidates[name])
+            _require_correct(check(answer), name)
             if index >= warmup:
                 seconds[name].append(elapsed)
     return TimingComparison({name: _timing(seconds[name], _peak_nbytes(candidates[name])) for name in names})
 
 
-def _timed(fn: Callable[[], Answer]) -> tuple[float, Answer]:
-    with _no_collection():
+def _time_once(fn: Callable[[], Answer]) -> tuple[float, Answer]:
+    with _no_garbage_collection():
         _wait_for_gpu()
         start = time.perf_counter()
         answer = fn()
@@ -100,7 +100,7 @@ def _timed(fn: Callable[[], Answer]) -> tuple[float, Answer]:
         return time.perf_counter() - start, answer
 
 
-def _require(correct: bool, name: str) -> None:
+def _require_correct(correct: bool, name: str) -> None:
     if not correct:
         raise EvalError(
             f"'{name}' gave a wrong answer: a benchmark of it means nothing. Run the tests first."
@@ -116,7 +116,7 @@ def _timing(seconds: list[float], peak_nbytes: int | None) -> Timing:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+def _no_garbage_collection() -> Iterator[None]:
     """Keep the garbage collector out of a timed call."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,10 +1,10 @@
-"""The naive formulation of composition, kept as the baseline and as the tests' second opinion.
+"""The naive formulation of composition: the baseline of the benchmark, and a second opinion for the tests.
 
 A Python sum of `p * c` over vectors for every block, inside autograd, made anew at every forward: what one
 writes first. It keeps a graph over the whole bank and reads it once per forward and once per backward.
 
 All differences come first, then all weights, as in the paper's own code; block by block it would need less
-memory and time. A step of several forwards (views, micro-batches) goes back after each of them.
+memory and time. A step of several forwards (views, micro-batches) runs backward after each of them.
 
 A bank narrower than the base is widened to it before the product. Without that, torch keeps a float16 `p`
 times a float32 `c` in float16: the sum is rounded to 11 bits at every step, and a real ∂L/∂θ, about 1e-6,
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from atlas_engine.bank.bank import TaskVectorBank
-from studies.speed.apart import Calls
-from studies.speed.question import BLOCK, Answer, Question, drawn_tower
+from studies.speed.composition import BLOCK, ComposeAnswer, CompositionCase, draw_tower
+from studies.speed.separate import Calls
 
 __all__ = ["NOT_WIDENED", "ONE_FORWARD", "WHOLE_STEP", "naive_calls", "naive_compose", "naive_gradient"]
 
@@ -47,32 +47,32 @@ def naive_compose(
 
 
 def naive_gradient(theta: Mapping[str, Tensor], grads: Mapping[str, Tensor], lam: Tensor) -> Tensor:
-    """∂L/∂λ from ∂L/∂θ, by autograd through the sum."""
+    """∂L/∂λ (T M) from ∂L/∂θ, by autograd through the sum."""
     names = list(theta)
     (grad,) = torch.autograd.grad([theta[n] for n in names], lam, grad_outputs=[grads[n] for n in names])
     return grad
 
 
 def naive_calls(layers: int, storage: str) -> Calls:
-    """What the baseline's own process can be asked for; it draws the same question as everyone."""
-    question = Question.drawn(drawn_tower(layers=layers), storage=storage)
-    theta0, lam, grads = question.theta0, question.lam, question.grads
-    vectors = _as_mappings(question.bank)
-    del question  # of the bank only the mappings stay
+    """What the baseline's own process can be asked for; it draws the same case as everyone."""
+    case = CompositionCase.draw(draw_tower(layers=layers), storage=storage)
+    theta0, lam, grads = case.theta0, case.lam, case.grads
+    vectors = _as_mappings(case.bank)
+    del case  # of the bank only the mappings stay
 
-    def once(given: dict[str, Tensor], *, widened: bool = True) -> Answer:
-        free = lam.clone().requires_grad_()
-        theta = naive_compose(theta0, vectors, free, widened=widened)
-        return theta[BLOCK].detach(), naive_gradient(theta, given, free)
+    def one_forward(given: dict[str, Tensor], *, widened: bool = True) -> ComposeAnswer:
+        leaf = lam.clone().requires_grad_()
+        theta = naive_compose(theta0, vectors, leaf, widened=widened)
+        return theta[BLOCK].detach(), naive_gradient(theta, given, leaf)
 
-    def step() -> Answer:
-        blocks, found = zip(*(once(given) for given in grads), strict=True)
+    def whole_step() -> ComposeAnswer:
+        blocks, found = zip(*(one_forward(given) for given in grads), strict=True)
         return blocks[-1], torch.stack(found).sum(0)
 
     return {
-        ONE_FORWARD: lambda: once(grads[0]),
-        WHOLE_STEP: step,
-        NOT_WIDENED: lambda: once(grads[0], widened=False),
+        ONE_FORWARD: lambda: one_forward(grads[0]),
+        WHOLE_STEP: whole_step,
+        NOT_WIDENED: lambda: one_forward(grads[0], widened=False),
     }
 
 

@@ -25,7 +25,7 @@ from studies.speed.report import Bar, Report
 __all__ = ["allocator", "predict"]
 
 IMAGES = 32
-SIDE = 320  # pixels: what a phone's photo is shrunk to before it gets here is at most 448
+SIDE = 320  # pixels; a photo is shrunk to at most 448 before it gets here
 CLASSES = ("cat", "dog", "house", "tree", "boat")
 IMPORTS = (
     "import torch; from atlas_engine import runtime; runtime.ensure_torchvision(); "
@@ -35,10 +35,10 @@ MIB = 2**20
 
 _SERVE = """
 import sys, atlas_engine as atlas
-from studies.speed.predict import CLASSES, pictures
+from studies.speed.predict import CLASSES, noise_images
 from atlas_engine.runtime import memory_report
 with atlas.open(cache=False) as engine:
-    engine.predict(pictures(), CLASSES)
+    engine.predict(noise_images(), CLASSES)
 print(memory_report().peak_nbytes)
 """
 _STEP = """
@@ -60,16 +60,16 @@ print(json.dumps(sorted(seconds[2:])[3]))
 def predict(*, repeat: int = 9) -> Report:
     """Time predictions against the bare tower, a cold start against imports, and a cache hit."""
     with open_atlas(cache=False) as engine:
-        through = _throughput(engine, repeat)
-    cold = _cold(max(3, repeat // 3))
-    warm = _warm(repeat)
-    peak = int(_python("-c", _SERVE))
+        throughput = _throughput(engine, repeat)
+    cold = _cold_start(max(3, repeat // 3))
+    warm = _cache_hit(repeat)
+    peak = int(_run_python("-c", _SERVE))
     return Report(
         name="predict",
-        what=f"engine.predict of {IMAGES} pictures of {SIDE} px over {len(CLASSES)} classes, bundled model",
+        what=f"engine.predict of {IMAGES} images of {SIDE} px over {len(CLASSES)} classes, bundled model",
         ceiling="the bare timm tower's forward on the same batch; the imports alone",
         bars=(
-            Bar("throughput / bare tower's", 1 / through.ratio("predict", "tower"), ">=", 0.9),
+            Bar("throughput / bare tower's", 1 / throughput.ratio("predict", "tower"), ">=", 0.9),
             Bar(
                 "cold `atlas predict` / its imports alone",
                 cold.ratio("cold", "imports"),
@@ -79,7 +79,7 @@ def predict(*, repeat: int = 9) -> Report:
             Bar("computing / warm cache", warm.ratio("compute", "warm"), ">=", 20.0),
             Bar("peak memory of serving", peak / MIB, "<=", 1.2 * 1024, "MiB"),
         ),
-        notes={name: str(t) for c in (through, cold, warm) for name, t in c.timings.items()},
+        notes={name: str(t) for c in (throughput, cold, warm) for name, t in c.timings.items()},
     )
 
 
@@ -87,9 +87,9 @@ def allocator(*, repeat: int = 3) -> Report:
     """Time a training step with and without `runtime.keep_memory`, each in processes of its own."""
     seconds: dict[str, list[float]] = {"kept": [], "returned": []}
     for _ in range(repeat):
-        for way, found in seconds.items():
-            found.append(json.loads(_python("-c", _STEP, way)))
-    kept, returned = (sorted(seconds[way])[repeat // 2] for way in ("kept", "returned"))
+        for setting, found in seconds.items():
+            found.append(json.loads(_run_python("-c", _STEP, setting)))
+    kept, returned = (sorted(found)[repeat // 2] for found in seconds.values())
     return Report(
         name="allocator",
         what="forward and backward of 32 images through the bundled tower, median of medians, in turns",
@@ -99,33 +99,33 @@ def allocator(*, repeat: int = 3) -> Report:
     )
 
 
-def pictures(count: int = IMAGES, side: int = SIDE) -> list[Image]:
-    """Pictures of noise, each its own: what they show does not matter to the clock."""
+def noise_images(count: int = IMAGES, side: int = SIDE) -> list[Image]:
+    """Images of noise, all different: what they show does not matter to the clock."""
     noise = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
     return [Image(f"noise {index}", pixels) for index, pixels in enumerate(noise)]
 
 
 def _throughput(engine: Atlas, repeat: int) -> TimingComparison:
-    some, shape = pictures(), engine.backbone.preprocessing
-    images = to_batch(some, size=shape.size, mean=shape.mean, std=shape.std)
+    images, shape = noise_images(), engine.backbone.preprocessing
+    batch = to_batch(images, size=shape.size, mean=shape.mean, std=shape.std)
     trunk: Callable[[Tensor], Tensor] = engine.backbone.visual.trunk  # type: ignore[assignment]
-    expected = engine.predict(some, CLASSES).labels
+    expected = engine.predict(images, CLASSES).labels
 
     def bare() -> object:
         with torch.inference_mode():
-            return trunk(images)
+            return trunk(batch)
 
-    def right(answer: object) -> bool:
+    def is_right(answer: object) -> bool:
         if isinstance(answer, Predictions):
             return answer.labels == expected
         return isinstance(answer, Tensor) and len(answer) == IMAGES
 
     return compare(
-        {"predict": lambda: engine.predict(some, CLASSES), "tower": bare}, check=right, repeat=repeat
+        {"predict": lambda: engine.predict(images, CLASSES), "tower": bare}, check=is_right, repeat=repeat
     )
 
 
-def _cold(repeat: int) -> TimingComparison:
+def _cold_start(repeat: int) -> TimingComparison:
     with tempfile.TemporaryDirectory() as folder:
         image = Path(folder) / "noise.png"
         _write_png(image)
@@ -139,15 +139,18 @@ def _cold(repeat: int) -> TimingComparison:
             ",".join(CLASSES),
         )
         return compare(
-            {"cold": lambda: _python(*words), "imports": lambda: _python("-c", IMPORTS + "; print('noise')")},
+            {
+                "cold": lambda: _run_python(*words),
+                "imports": lambda: _run_python("-c", IMPORTS + "; print('noise')"),
+            },
             check=lambda printed: "noise" in printed,
             warmup=1,
             repeat=repeat,
         )
 
 
-def _warm(repeat: int) -> TimingComparison:
-    one = pictures(1)
+def _cache_hit(repeat: int) -> TimingComparison:
+    one = noise_images(1)
     with tempfile.TemporaryDirectory() as folder, open_atlas(cache=Cache(folder)) as cached:
         plain = Atlas(cached.backbone)
         expected = plain.predict(one, CLASSES).labels
@@ -158,7 +161,7 @@ def _warm(repeat: int) -> TimingComparison:
         )
 
 
-def _python(*words: str) -> str:
+def _run_python(*words: str) -> str:
     done = subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True)
     return done.stdout
 
@@ -168,7 +171,7 @@ def _write_png(path: Path) -> None:
     import struct
     import zlib
 
-    rows = b"".join(b"\0" + row.tobytes() for row in pictures(1)[0].pixels)
+    rows = b"".join(b"\0" + row.tobytes() for row in noise_images(1)[0].pixels)
     header = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
     body = b"".join(

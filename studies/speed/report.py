@@ -1,4 +1,4 @@
-"""What a benchmark found, as a card, a table and one JSON line. Knows nothing of how it was measured."""
+"""What a benchmark found, as a card, a table and one JSON line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import json
 import math
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-import torch
 
 from atlas_engine.views.tables import table
 
 __all__ = ["Bar", "Report", "machine", "render"]
+
+
+def machine() -> dict[str, str]:
+    """What the numbers depend on: cores, threads, versions and device; never the name of the host."""
+    import torch
+
+    return {
+        "cores": f"{os.cpu_count()} ({torch.get_num_threads()} threads used)",
+        "software": f"torch {torch.__version__}, Python {platform.python_version()}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+    }
 
 
 @dataclass(frozen=True)
@@ -28,8 +39,25 @@ class Bar:
 
     @property
     def passed(self) -> bool:
-        """Whether the value is on the right side; a value that is not a number never is."""
+        """Whether the value is on the right side; NaN never is."""
         return self.value <= self.limit if self.relation == "<=" else self.value >= self.limit
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON types; a value that is not finite is null."""
+        return {
+            "measure": self.measure,
+            "value": self.value if math.isfinite(self.value) else None,
+            "relation": self.relation,
+            "limit": self.limit,
+            "unit": self.unit,
+            "passed": self.passed,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Bar:
+        """The bar that `as_dict` gave; null is NaN."""
+        value = math.nan if data["value"] is None else data["value"]
+        return cls(data["measure"], value, data["relation"], data["limit"], data["unit"])
 
 
 @dataclass(frozen=True)
@@ -41,6 +69,7 @@ class Report:
     ceiling: str
     bars: tuple[Bar, ...]
     notes: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, str] = field(default_factory=machine)
 
     @property
     def passed(self) -> bool:
@@ -48,31 +77,27 @@ class Report:
         return all(bar.passed for bar in self.bars)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, and the machine, as plain JSON types."""
+        """All of it as plain JSON types."""
         return {
             "name": self.name,
             "passed": self.passed,
             "what": self.what,
             "ceiling": self.ceiling,
-            "machine": machine(),
-            "bars": [
-                {
-                    "measure": bar.measure,
-                    "value": bar.value if math.isfinite(bar.value) else None,
-                    "relation": bar.relation,
-                    "limit": bar.limit,
-                    "unit": bar.unit,
-                    "passed": bar.passed,
-                }
-                for bar in self.bars
-            ],
+            "machine": self.machine,
+            "bars": [bar.as_dict() for bar in self.bars],
             "notes": self.notes,
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+        """The report that `as_dict` gave."""
+        bars = tuple(map(Bar.from_dict, data["bars"]))
+        return cls(data["name"], data["what"], data["ceiling"], bars, data["notes"], data["machine"])
 
 
 def render(report: Report) -> str:
     """The card, the table of bars, and the JSON line."""
-    facts = {"timed": report.what, "ceiling": report.ceiling, **machine(), **report.notes}
+    facts = {"timed": report.what, "ceiling": report.ceiling, **report.machine, **report.notes}
     width = max(map(len, facts))
     card = "\n".join(f"  {name:{width}}  {fact}" for name, fact in facts.items())
     rows = [
@@ -81,13 +106,3 @@ def render(report: Report) -> str:
     ]
     bars = table(rows, ("measure", "value", "bar", "unit", "passed"))
     return f"# {report.name}\n{card}\n\n{bars}\n\n{json.dumps(report.as_dict())}\n"
-
-
-def machine() -> dict[str, str]:
-    """What the numbers depend on: cores, threads, versions and device; never the name of the host."""
-    return {
-        "cores": f"{os.cpu_count()} ({torch.get_num_threads()} threads used)",
-        "software": f"torch {torch.__version__}, Python {platform.python_version()}",
-        "system": f"{platform.system()} {platform.machine()}",
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
-    }

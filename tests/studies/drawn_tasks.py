@@ -12,7 +12,7 @@ from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.runtime import drain
 from atlas_engine.training import TrainSettings, train_vector
-from studies.problems import StudySettings
+from studies.problems.few_shot import StudySettings
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
 

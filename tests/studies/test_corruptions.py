@@ -1,4 +1,4 @@
-"""Corruptions: each does what its name says, more at each severity, and the same to the same picture."""
+"""Corruptions: each does what its name says, more at each severity, and the same to the same image."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def test_each_severity_changes_more_than_the_one_before(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_even_the_hardest_leaves_the_picture_recognisable(name):
-    """Seen from afar, a corrupted picture is nearer to its original than to any other of the set."""
+def test_even_the_hardest_leaves_the_image_recognisable(name):
+    """Seen from afar, a corrupted image is nearer to its original than to any other of the set."""
     pixels = scene(4)
-    damaged = Corruption(name, 5)(pixels)
+    corrupted = Corruption(name, 5)(pixels)
 
     def from_afar(images):
         small = F.interpolate(images.float(), (12, 12), mode="area").flatten(1)
         return F.normalize(small - small.mean(dim=1, keepdim=True), dim=1)
 
-    likeness = from_afar(damaged) @ from_afar(pixels).T
+    likeness = from_afar(corrupted) @ from_afar(pixels).T
     assert likeness.argmax(dim=1).tolist() == [0, 1, 2, 3]
     assert likeness.diagonal().min() > 0.5
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_happens_to_a_picture_is_its_own_affair(name):
+def test_what_happens_to_an_image_is_its_own_affair(name):
     pixels = scene(4)
     before, state = pixels.clone(), torch.get_rng_state()
     together = Corruption(name, 3)(pixels)
@@ -71,7 +71,7 @@ def test_what_happens_to_a_picture_is_its_own_affair(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (31, 17)])
-def test_small_odd_and_blank_pictures_go_through(name, height, width):
+def test_small_odd_and_blank_images_go_through(name, height, width):
     for level in (0, 255):
         blank = torch.full((2, 3, height, width), level, dtype=torch.uint8)
         for severity in (1, 5):
@@ -109,7 +109,7 @@ def test_brightness_contrast_and_pixels_in_figures():
     assert torch.equal(blocks, blocks[:, :, ::2, ::2].repeat_interleave(2, dim=2).repeat_interleave(2, dim=3))
 
 
-def test_damage_by_size_is_the_same_share_of_a_larger_picture():
+def test_corruption_by_size_is_the_same_share_of_a_larger_image():
     dot = torch.zeros(1, 3, 64, 64, dtype=torch.uint8)
     dot[:, :, 24:40, 24:40] = 255
     large = dot.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)

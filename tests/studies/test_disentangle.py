@@ -1,4 +1,4 @@
-"""Two vectors at once, and few coefficients: by closed forms on a small tower."""
+"""Two vectors at once: cosine and ξ by closed forms on a small tower."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import dataclasses
 import json
 
 import pytest
-import torch
 
-from studies.dimension import RANDOM, VECTORS, DimensionRow, random_directions, run_dimensions
-from studies.disentangle import SCALINGS, DisentangleSettings, PairRow, run_pairs, with_vectors
-from studies.ledger import Ledger
-from studies.training_bench import StudyTasks, TrainingBench
+from studies.disentangle import (
+    SCALINGS,
+    DisentangleSettings,
+    PairRow,
+    error_grid,
+    own_vector_of,
+    pair_tables,
+    run_pairs,
+)
+from studies.grid import Ledger
+from studies.tower_training import StudyTasks, TowerTrainer
 from tests.drawn import write_pictures
 
 QUICK = DisentangleSettings(
@@ -37,18 +43,12 @@ def ledger(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pairs(tiny, bank, folders, ledger):
-    return [row for row, _ in run_pairs(sittings(tiny, folders), bank, ledger=ledger)]
+    return [row for row, _ in run_pairs(study_tasks(tiny, folders), bank, ledger=ledger)]
 
 
-@pytest.fixture(scope="module")
-def dimensions(tiny, bank, folders, ledger):
-    two = {name: folders[name] for name in ("colours", "strange")}
-    return [row for row, _ in run_dimensions(sittings(tiny, two), bank, partitions=(1, 2), ledger=ledger)]
-
-
-def sittings(tiny, folders, **changes):
+def study_tasks(tiny, folders, **changes):
     settings = dataclasses.replace(QUICK, **changes)
-    return StudyTasks(TrainingBench(tiny, settings), folders, settings)
+    return StudyTasks(TowerTrainer(tiny, settings), folders, settings)
 
 
 def of(pairs, pair, scaling):
@@ -57,14 +57,14 @@ def of(pairs, pair, scaling):
 
 
 def test_pairs_are_of_folders_with_vectors_in_every_scaling(bank, folders, pairs):
-    assert with_vectors(bank, folders) == {"colours": "colours", "noise": "noise", "zero": "zero"}
+    assert own_vector_of(bank, folders) == {"colours": "colours", "noise": "noise", "zero": "zero"}
     names = ["colours + noise", "colours + zero", "noise + zero"]
     assert [(row.pair, row.scaling) for row in pairs] == [(pair, s) for pair in names for s in SCALINGS]
     assert all(0 <= row.error <= 1 and 0 <= row.accuracy <= 1 for row in pairs)
 
 
-def test_a_vector_of_zeros_disturbs_the_other_not_at_all(pairs):
-    """So ξ is 0 for the other's pictures, and half of what the other changes for its own."""
+def test_a_vector_of_zeros_does_not_disturb_the_other(pairs):
+    """So ξ is 0 for the other's images, and half of what the other changes for its own."""
     for scaling in SCALINGS:
         row = of(pairs, "colours + zero", scaling)
         assert row.cosine == 0
@@ -72,7 +72,7 @@ def test_a_vector_of_zeros_disturbs_the_other_not_at_all(pairs):
 
 
 def test_the_cosine_of_vectors_as_they_are_is_that_of_their_late_blocks(tiny, bank, pairs):
-    late = TrainingBench(tiny, QUICK).donors(bank)
+    late = TowerTrainer(tiny, QUICK).restrict(bank)
     expected = late.vector("colours").cosine(late.vector("noise"))
     assert of(pairs, "colours + noise", "λ = 1").cosine == pytest.approx(expected, abs=1e-9)
     alike = of(pairs, "colours + noise", "isotropic").cosine
@@ -81,64 +81,61 @@ def test_the_cosine_of_vectors_as_they_are_is_that_of_their_late_blocks(tiny, ba
 
 def test_without_steps_what_is_learned_is_zero_shot_and_disturbs_nothing(tiny, bank, folders):
     two = {name: folders[name] for name in ("colours", "noise")}
-    rows = [row for row, _ in run_pairs(sittings(tiny, two, steps=0), bank, ledger=Ledger())]
+    rows = [row for row, _ in run_pairs(study_tasks(tiny, two, steps=0), bank, ledger=Ledger())]
     for row in rows[1:]:
         assert (row.error, row.cosine) == (0, 0)
         assert row.accuracy == row.alone == pytest.approx(row.zero_shot)
 
 
 def test_the_error_is_the_share_of_answers_that_the_other_vector_changes(tiny, bank, folders, pairs):
-    """By hand, for λ = 1: with the vector of zeros as the second, only its own pictures may change."""
+    """By hand, for λ = 1: with the vector of zeros as the second, only its own images may change."""
     from atlas_engine.compose.encoder import materialise
-    from studies.problems import units
-    from studies.training_sets import draw_training_set
+    from studies.problems.few_shot import unit_features
+    from studies.problems.training_sets import draw_training_set
 
     drawn = draw_training_set(folders["zero"], tiny.backbone.preprocessing, settings=QUICK, seed=0)
-    late = TrainingBench(tiny, QUICK).donors(bank).vector("colours").blocks
+    late = TowerTrainer(tiny, QUICK).restrict(bank).vector("colours").blocks
     base = dict(tiny.backbone.visual.named_parameters())
     moved = materialise(
         tiny.backbone.visual, {name: (base[name] + tau).detach().clone() for name, tau in late.items()}
     )
     head = tiny.head(drawn.classes)
     before, after = (
-        (units(tiny, tower, drawn.test.squares) @ head.T).argmax(dim=1)
+        (unit_features(tiny, tower, drawn.test.pixels) @ head.T).argmax(dim=1)
         for tower in (tiny.backbone.visual, moved)
     )
     expected = float((before != after).double().mean()) / 2
     assert of(pairs, "colours + zero", "λ = 1").error == pytest.approx(expected)
 
 
-def test_random_directions_are_as_long_in_every_block_and_not_alike(bank):
-    random = random_directions(bank, seed=0)
-    torch.testing.assert_close(random.block_norms, bank.block_norms, rtol=1e-4, atol=1e-7)
-    assert random.tasks == bank.tasks
-    assert abs(random.vector("colours").cosine(bank.vector("colours"))) < 0.1
-    assert random.fingerprint != random_directions(bank, seed=1).fingerprint
+def test_a_second_run_computes_nothing(tiny, bank, folders, ledger, pairs, monkeypatch):
+    monkeypatch.setattr(TowerTrainer, "coefficients", None)
+    again = list(run_pairs(study_tasks(tiny, folders), bank, ledger=Ledger(ledger.path)))
+    assert again == [(row, False) for row in pairs]
 
 
-def test_every_number_of_coefficients_has_both_kinds_of_directions(tiny, dimensions):
-    labels = ["one a vector", "× 1", "× 2"]
-    wanted = [(d, label) for d in (VECTORS, RANDOM) for label in labels] + [("fine-tuning", "fine-tuning")]
-    for dataset, donors in (("colours", 2), ("strange", 3)):
-        own = [row for row in dimensions if row.dataset == dataset]
-        assert [(row.directions, row.layout) for row in own] == wanted
-        blocks = TrainingBench(tiny, QUICK).blocks
-        sizes = [donors, donors * len(blocks), donors * sum(min(2, block.numel) for block in blocks)]
-        assert [row.coefficients for row in own[:6]] == sizes * 2, "without what was made from the folder"
-        assert len({row.zero_shot for row in own}) == 1
-
-
-def test_a_second_run_computes_nothing(tiny, bank, folders, ledger, pairs, dimensions, monkeypatch):
-    monkeypatch.setattr(TrainingBench, "mixture", None)
-    known = Ledger(ledger.path)
-    again = list(run_pairs(sittings(tiny, folders), bank, ledger=known))
-    two = {name: folders[name] for name in ("colours", "strange")}
-    more = list(run_dimensions(sittings(tiny, two), bank, partitions=(1, 2), ledger=known))
-    assert [row for row, _ in again] == pairs
-    assert [row for row, _ in more] == dimensions
-    assert not any(fresh for _, fresh in (*again, *more))
-
-
-def test_rows_are_plain_json(pairs, dimensions):
+def test_a_row_is_plain_json(pairs):
     assert PairRow(**json.loads(json.dumps(pairs[0].as_dict()))) == pairs[0]
-    assert DimensionRow(**json.loads(json.dumps(dimensions[0].as_dict()))) == dimensions[0]
+
+
+# ---- the report, by numbers worked out by hand
+
+
+ROWS = [
+    PairRow("a", "b", "isotropic", 0, 0.1, 0.2, 0.7, 0.6, 0.3),
+    PairRow("a", "b", "anisotropic", 0, 0.05, 0.1, 0.8, 0.8, 0.3),
+    PairRow("a", "c", "isotropic", 0, -0.1, 0.4, 0.5, 0.4, 0.3),
+    PairRow("a", "c", "anisotropic", 0, 0.0, 0.2, 0.6, 0.6, 0.3),
+]
+
+
+def test_pairs_are_averaged_by_scaling_and_listed_one_by_one():
+    mean, each = pair_tables(ROWS)
+    assert mean.rows == [
+        ("isotropic", "+0.000", "30.0", "60.0", "50.0"),
+        ("anisotropic", "+0.025", "15.0", "70.0", "70.0"),
+    ]
+    assert mean.title.startswith("Two vectors at once, mean over 2 pair(s)")
+    assert each.rows[1] == ("a + c", "-0.100", "+0.000", "40.0", "20.0")
+    assert error_grid(ROWS).values[0] == pytest.approx((20.0, 10.0))
+    assert pair_tables([]) == []

@@ -9,7 +9,7 @@ from atlas_engine.bank.blocks import Block, BlockTable, block_table
 from atlas_engine.errors import EvalError
 from atlas_engine.objectives.base import Batch
 from atlas_engine.objectives.supervised import CrossEntropy
-from studies.low_rank import LowRankPlan, TrainableLowRank, plan_low_rank, whole
+from studies.low_rank import LowRankPlan, TrainableLowRank, plan_full_rank, plan_low_rank
 from tests.tiny import tiny_clip, tiny_head, tiny_images
 
 A = Block("a", (10, 6), 1, "matrix")
@@ -22,8 +22,8 @@ def visual():
     return tiny_clip("vit").visual
 
 
-def subject(visual, chosen, seed=0):
-    return TrainableLowRank(visual, chosen, tiny_head(), logit_scale=20.0, lr=0.05, seed=seed)
+def trainable(visual, plan, seed=0):
+    return TrainableLowRank(visual, plan, tiny_head(), logit_scale=20.0, lr=0.05, seed=seed)
 
 
 def start(one):
@@ -45,16 +45,16 @@ def test_where_rank_one_of_all_is_too_much_the_last_that_fit_learn():
 
 
 def test_fine_tuning_is_every_matrix_whole():
-    assert whole(TABLE).parameters == 60 + 32
-    assert whole(TABLE).lr < plan_low_rank(TABLE, parameters=28).lr
+    assert plan_full_rank(TABLE).parameters == 60 + 32
+    assert plan_full_rank(TABLE).lr < plan_low_rank(TABLE, parameters=28).lr
     with pytest.raises(EvalError, match="no matrix"):
-        whole(BlockTable([Block("norm", (10,), 1, "norm")]))
+        plan_full_rank(BlockTable([Block("norm", (10,), 1, "norm")]))
 
 
 @pytest.mark.parametrize("rank", [1, 3, None])
 def test_it_starts_at_the_base_model_exactly(visual, rank):
-    blocks = whole(block_table(visual.named_parameters())).blocks
-    one, images = subject(visual, LowRankPlan(blocks, rank)), tiny_images()
+    blocks = plan_full_rank(block_table(visual.named_parameters())).blocks
+    one, images = trainable(visual, LowRankPlan(blocks, rank)), tiny_images()
     features = torch.nn.functional.normalize(visual(images), dim=-1)
     expected = 20.0 * features @ tiny_head().T
     torch.testing.assert_close(one.at(start(one)).logits_fn(0)(images), expected)
@@ -62,9 +62,9 @@ def test_it_starts_at_the_base_model_exactly(visual, rank):
 
 
 def test_gradients_are_those_of_finite_differences(visual):
-    blocks = whole(block_table(visual.named_parameters())).blocks[-1:]
+    blocks = plan_full_rank(block_table(visual.named_parameters())).blocks[-1:]
     one, batch = (
-        subject(visual, LowRankPlan(blocks, 2)),
+        trainable(visual, LowRankPlan(blocks, 2)),
         Batch(tiny_images(), labels=torch.tensor([0, 1, 2, 3, 0, 1])),
     )
     draw = torch.Generator().manual_seed(0)
@@ -73,9 +73,9 @@ def test_gradients_are_those_of_finite_differences(visual):
     CrossEntropy()(forward.logits_fn(0), batch).backward()
     grads = forward.gradients()
 
-    def loss(name, place, step):
+    def loss(name, index, step):
         moved = {**values, name: values[name].clone()}
-        moved[name].view(-1)[place] += step
+        moved[name].view(-1)[index] += step
         return float(CrossEntropy()(one.at(moved).logits_fn(0), batch).detach())
 
     for name in values:
@@ -84,10 +84,10 @@ def test_gradients_are_those_of_finite_differences(visual):
 
 
 def test_the_seed_draws_the_factors_and_runs_go_one_at_a_time(visual):
-    chosen = plan_low_rank(block_table(visual.named_parameters()), parameters=2000)
-    one, same, other = (start(subject(visual, chosen, seed)) for seed in (0, 0, 1))
+    plan = plan_low_rank(block_table(visual.named_parameters()), parameters=2000)
+    one, same, other = (start(trainable(visual, plan, seed)) for seed in (0, 0, 1))
     name = next(name for name in one if name.endswith("#v"))
     assert torch.equal(one[name], same[name])
     assert not torch.equal(one[name], other[name])
     with pytest.raises(EvalError, match="one run at a time"):
-        subject(visual, chosen).at({name: value.expand(2, *value.shape[1:]) for name, value in one.items()})
+        trainable(visual, plan).at({name: value.expand(2, *value.shape[1:]) for name, value in one.items()})

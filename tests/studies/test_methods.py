@@ -14,7 +14,7 @@ from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.heads.base import LabelledFeatures
 from atlas_engine.heads.registry import HEADS
 from studies.methods import STUDY_METHODS, Solver, find_study_method
-from studies.problems import accuracy, draw_problem, shown_shots
+from studies.problems.few_shot import accuracy, draw_problem, shot_pixels
 from tests.studies.drawn_tasks import QUICK
 
 ALONE = ("tip", "tip-f", "lpp")
@@ -52,7 +52,7 @@ def answers(solver, problem):
 
 @pytest.fixture
 def views(monkeypatch):
-    """How many pictures each random view was made of."""
+    """How many images each random view was made of."""
     counts, real = [], Augment.__call__
 
     def counting(self, pixels, generator):
@@ -68,8 +68,8 @@ def loss(logits, labels):
 
 
 def on_shots(solver, problem, name):
-    """The answer of a method for the very pictures that it learns from."""
-    own = shown_shots(solver.engine, problem)
+    """The answer of a method for the very images that it learns from."""
+    own = shot_pixels(solver.engine, problem)
     labels = torch.tensor(problem.support.labels)
     asked = type(problem)(problem.target, problem.seed, problem.support, own, labels, "shots")
     return STUDY_METHODS[name].solve(solver, asked).logits, labels
@@ -82,7 +82,7 @@ def test_the_table_has_every_method_and_says_which_mix_vectors():
         find_study_method("atlas+lp")
 
 
-def test_every_method_has_logits_for_every_test_picture(answers, problem):
+def test_every_method_has_logits_for_every_test_image(answers, problem):
     for name, answer in answers.items():
         assert answer.logits.shape == (18, 3), name
         assert bool(torch.isfinite(answer.logits).all()), name
@@ -91,8 +91,8 @@ def test_every_method_has_logits_for_every_test_picture(answers, problem):
 
 def test_zero_shot_is_that_of_the_engine(tiny, answers, problem):
     assert answers["zero-shot"].accuracy(problem.labels) == accuracy(tiny, tiny.backbone.visual, problem)
-    pictures = [square.permute(1, 2, 0).numpy() for square in problem.squares]
-    expected = tiny.predict(pictures, problem.support.classes).probs
+    images = [pixels.permute(1, 2, 0).numpy() for pixels in problem.pixels]
+    expected = tiny.predict(images, problem.support.classes).probs
     torch.testing.assert_close(answers["zero-shot"].logits.softmax(dim=1), expected)
 
 
@@ -104,8 +104,8 @@ def test_a_head_alone_is_made_from_the_shots_zero_shot_features(tiny, answers, p
         tiny.head(problem.support.classes),
         logit_scale=tiny.backbone.logit_scale,
     )
-    pictures = tiny.read_images([square.permute(1, 2, 0).numpy() for square in problem.squares])
-    expected = HEADS[name].fit_alone(evidence).logits(tiny.features(pictures))
+    images = tiny.read_images([pixels.permute(1, 2, 0).numpy() for pixels in problem.pixels])
+    expected = HEADS[name].fit_alone(evidence).logits(tiny.features(images))
     torch.testing.assert_close(answers[name].logits, expected, rtol=1e-3, atol=1e-3)  # L-BFGS ends nearby
     assert answers[name].accuracy(problem.labels) > answers["zero-shot"].accuracy(problem.labels)
 
@@ -114,7 +114,7 @@ def test_the_features_are_computed_once_and_every_head_is_charged(tiny, problem)
     solver = Solver(tiny)
     found = [STUDY_METHODS[name].solve(solver, problem) for name in ("tip", "lpp")]
     seconds = solver.zero_shot(solver.shots(problem)).seconds
-    assert solver.zero_shot.cache_info().misses == 2, "the shots and the test pictures"
+    assert solver.zero_shot.cache_info().misses == 2, "the shots and the test images"
     assert all(answer.seconds > seconds > 0 for answer in found)
 
 
@@ -172,3 +172,19 @@ def test_mixing_needs_a_bank_and_the_rest_does_not(tiny, problem):
         with pytest.raises(BankError, match="no bank"):
             STUDY_METHODS[name].solve(solver, problem)
     assert STUDY_METHODS["tip"].solve(solver, problem).logits.shape == (18, 3)
+
+
+def test_atlas_half_stands_half_way_between_zero_shot_and_what_was_learned(solver, bank, problem):
+    run = solver.engine.few_shot(problem.support, method="atlas", config=BUDGET, bank=bank, seed=problem.seed)
+    whole = run.result().recipe
+    assert whole.coefficients.table.any(), "something was learned"
+    zero = whole.scaled(tasks=dict.fromkeys(whole.coefficients.tasks, 0.0))
+    ends = [dict(solver.engine.adapted(one, bank=bank).named_parameters()) for one in (zero, whole)]
+    half = whole.scaled(tasks=dict.fromkeys(whole.coefficients.tasks, 0.5))
+    for name, middle in solver.engine.adapted(half, bank=bank).named_parameters():
+        torch.testing.assert_close(
+            middle, (ends[0][name] + ends[1][name]) / 2
+        )  # to rounding: sums in float32
+    answer = STUDY_METHODS["atlas-half"].solve(solver, problem)
+    assert torch.equal(answer.logits, solver.engine.logits(half, problem.pixels, bank=bank).cpu())
+    assert answer.seconds > 0

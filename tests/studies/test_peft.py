@@ -8,9 +8,9 @@ import json
 import pytest
 
 from atlas_engine.errors import ConfigError, EvalError
-from studies.ledger import Ledger
-from studies.peft import PeftRow, PeftSettings, run_peft, ways
-from studies.training_bench import TrainingBench, donors_for
+from studies.grid import Ledger
+from studies.peft import PeftRow, PeftSettings, peft_grid, peft_methods, peft_tables, run_peft
+from studies.tower_training import TowerTrainer, without_own_vectors
 
 QUICK = PeftSettings(
     percents=(100, 20), partitions=(1, 4), seeds=1, max_train=18, max_test=12, steps=4, batch=6, share=0.5
@@ -42,7 +42,7 @@ def run(tiny, banks, folders, ledger, **changes):
     return list(run_peft(tiny, banks, folders, settings=settings, ledger=ledger))
 
 
-def test_there_is_a_row_for_every_way_and_share(rows):
+def test_there_is_a_row_for_every_method_and_share(rows):
     assert [(row.percent, row.way, row.partitions) for row in rows] == [
         (percent, way, K)
         for percent in (20, 100)
@@ -59,12 +59,12 @@ def test_there_is_a_row_for_every_way_and_share(rows):
 
 
 def test_parameters_are_those_that_do_something_and_lora_has_no_more(tiny, bank, rows):
-    stage = TrainingBench(tiny, QUICK)
+    trainer = TowerTrainer(tiny, QUICK)
     size = {(row.way, row.partitions): row.parameters for row in rows}
-    assert size["standard", 1] == 3 * len(stage.blocks)
-    assert size["standard", 4] == 3 * sum(min(4, block.numel) for block in stage.blocks)
-    assert size["fine-tuning", 0] == sum(block.numel for block in stage.blocks if block.is_matrix)
-    smallest = min(sum(_sides(block)) for block in stage.blocks if block.is_matrix)
+    assert size["standard", 1] == 3 * len(trainer.blocks)
+    assert size["standard", 4] == 3 * sum(min(4, block.numel) for block in trainer.blocks)
+    assert size["fine-tuning", 0] == sum(block.numel for block in trainer.blocks if block.is_matrix)
+    smallest = min(sum(_sides(block)) for block in trainer.blocks if block.is_matrix)
     for K in (1, 4):
         assert size["LoRA", K] <= max(size["standard", K], size["LoRA", 1])
         assert size["LoRA", K] >= smallest
@@ -75,8 +75,8 @@ def _sides(block):
 
 
 def test_all_that_learns_is_in_the_part_of_the_tower_that_is_named(tiny, banks):
-    half, whole = (TrainingBench(tiny, dataclasses.replace(QUICK, share=share)) for share in (0.5, 1.0))
-    few, many = (ways(stage, banks, partitions=(1,)) for stage in (half, whole))
+    half, whole = (TowerTrainer(tiny, dataclasses.replace(QUICK, share=share)) for share in (0.5, 1.0))
+    few, many = (peft_methods(trainer, banks, partitions=(1,)) for trainer in (half, whole))
     assert all(a.parameters < b.parameters for a, b in zip(few, many, strict=True) if a.name != "LoRA")
     assert len(whole.blocks) == len(list(tiny.backbone.visual.named_parameters()))
 
@@ -89,8 +89,10 @@ def test_a_fitting_vector_and_all_weights_gain(tiny, bank, folders):
     assert accuracy["fine-tuning"] > zero_shot
 
 
-def test_a_second_run_computes_nothing_and_tells_the_same(tiny, banks, folders, ledger, rows, monkeypatch):
-    monkeypatch.setattr(TrainingBench, "shown", None)
+def test_a_second_run_computes_nothing_and_gives_the_same_rows(
+    tiny, banks, folders, ledger, rows, monkeypatch
+):
+    monkeypatch.setattr(TowerTrainer, "activations_of_views", None)
     again = run(tiny, banks, folders, Ledger(ledger.path))
     assert [row for row, _ in again] == rows
     assert not any(fresh for _, fresh in again)
@@ -110,9 +112,9 @@ def test_another_budget_measures_all_again(tiny, banks, folders, ledger, rows):
 
 
 def test_a_vector_made_from_the_folder_is_left_out(bank, folder):
-    assert donors_for(bank, folder).tasks == ("noise", "zero")
+    assert without_own_vectors(bank, folder).tasks == ("noise", "zero")
     with pytest.raises(EvalError, match="every vector of the bank was made from colours"):
-        donors_for(bank.select(["colours"]), folder)
+        without_own_vectors(bank.select(["colours"]), folder)
 
 
 def test_settings_are_in_order_and_not_empty():
@@ -125,3 +127,49 @@ def test_settings_are_in_order_and_not_empty():
 
 def test_a_row_is_plain_json(rows):
     assert PeftRow(**json.loads(json.dumps(rows[0].as_dict()))) == rows[0]
+
+
+# ---- the report, by numbers worked out by hand
+
+
+def peft_row(dataset, way, K, percent, seed, accuracy):
+    return PeftRow(dataset, way, K, 100 * max(K, 1), percent, 4 * percent, seed, accuracy, 0.4, 50, 1.0)
+
+
+ROWS = [
+    peft_row(dataset, way, K, percent, seed, base + 0.1 * seed + (0.2 if dataset == "pets" else 0.0))
+    for dataset in ("pets", "plants")
+    for seed in (0, 1)
+    for percent in (10, 100)
+    for way, K, base in (
+        ("standard", 1, 0.3),
+        ("standard", 20, 0.3 if percent == 10 else 0.4),
+        ("LoRA", 1, 0.2),
+        ("LoRA", 20, 0.3),
+        ("fine-tuning", 0, 0.5),
+    )
+]
+
+
+def test_shares_are_columns_and_methods_are_rows_with_their_parameters():
+    first, rises, pets, plants = peft_tables(ROWS)
+    assert first.title == "Accuracy in %, mean over 2 data sets (zero-shot 40.0 ± 0.0)"
+    assert first.columns == ("what learns", "parameters", "10 %", "100 %")
+    assert first.rows[1] == ("standard × 20", "2,000", "45.0 ± 7.1", "55.0 ± 7.1")
+    assert [row[0] for row in first.rows] == [
+        *("standard × 1", "standard × 20", "LoRA, as × 1", "LoRA, as × 20", "fine-tuning")
+    ]
+    assert rises.rows[0] == ("standard", "1 → 20", "+0.0 ± 0.0", "+10.0 ± 0.0"), "on the same sets"
+    assert pets.title.startswith("pets: accuracy in %, of 400 training images")
+    assert plants.rows[0][2:] == ("35.0 ± 7.1", "35.0 ± 7.1")
+
+
+def test_the_grid_of_shares_is_above_zero_shot():
+    grid = peft_grid(ROWS)
+    assert grid.columns == ("10 %", "100 %")
+    assert grid.values[1] == pytest.approx((5.0, 15.0))
+
+
+def test_one_number_of_parts_has_no_rise_and_one_data_set_no_table_of_its_own():
+    few = [row for row in ROWS if row.partitions in (0, 1) and row.dataset == "pets"]
+    assert [table.title[:21] for table in peft_tables(few)] == ["Accuracy in %, pets ("]

@@ -11,13 +11,13 @@ import torch
 from atlas_engine.adapt.methods import UNLABELLED_METHODS as TESTED
 from atlas_engine.errors import ConfigError
 from studies.corruptions import Corruption
-from studies.ledger import Ledger
-from studies.rolls import draw_rolls
-from studies.unlabelled import RollSettings, run_rolls
-from studies.unlabelled_methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
+from studies.grid import Ledger
+from studies.methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
+from studies.problems.rolls import draw_rolls
+from studies.unlabelled import UnlabelledStudySettings, run_unlabelled
 from tests.drawn import write_pictures
 
-GRID = RollSettings(
+GRID = UnlabelledStudySettings(
     methods=("zero-shot", "ln-entropy", "entropy", "auto"), sizes=("5", "all"), seeds=2, max_size=9, steps=2
 )
 FOG = (None, Corruption.parse("fog:3"))
@@ -45,11 +45,11 @@ def rows(tiny, bank, folders, ledger):
 
 def run(engine, bank, folders, ledger, *, corruptions=FOG, **changes):
     settings = dataclasses.replace(GRID, **changes)
-    learner = UnlabelledSolver(engine, bank, settings.budget())
-    return list(run_rolls(learner, folders, corruptions=corruptions, settings=settings, ledger=ledger))
+    solver = UnlabelledSolver(engine, bank, settings.budget())
+    return list(run_unlabelled(solver, folders, corruptions=corruptions, settings=settings, ledger=ledger))
 
 
-def timeless(rows):
+def without_seconds(rows):
     return [dataclasses.replace(row, seconds=0.0) for row in rows]
 
 
@@ -75,7 +75,7 @@ def test_a_row_says_what_the_issue_asks_for(rows):
     assert all(0 <= row.accuracy <= 1 and row.seconds >= 0 for row in rows)
 
 
-def test_every_method_is_compared_with_zero_shot_on_the_same_pictures(rows):
+def test_every_method_is_compared_with_zero_shot_on_the_same_images(rows):
     by_roll = {}
     for row in rows:
         roll = (row.seed, row.dataset, row.corruption, row.present, row.size)
@@ -87,7 +87,7 @@ def test_every_method_is_compared_with_zero_shot_on_the_same_pictures(rows):
     assert len({row.zero_shot for row in rows}) > 2, "or the test sees nothing"
 
 
-def test_what_was_rolled_back_names_pictures_as_zero_shot_does(rows):
+def test_what_was_rolled_back_names_images_as_zero_shot_does(rows):
     back = [row for row in rows if row.rolled_back]
     assert all(row.accuracy == row.zero_shot for row in back)
 
@@ -109,19 +109,21 @@ def test_swapping_the_labels_of_two_classes_changes_only_the_scores(tiny, bank, 
 @pytest.mark.parametrize(
     "method", [name for name in UNLABELLED_STUDY_METHODS if name not in ("zero-shot", "auto", "stream")]
 )
-def test_a_method_gives_logits_for_the_pictures_in_their_order(tiny, bank, pair, method):
-    draw = draw_rolls(pair, tiny.backbone.preprocessing, most=6, seed=0)
-    roll = draw.roll(draw.places("all"))
-    learner = UnlabelledSolver(tiny, bank, dataclasses.replace(GRID, steps=0).budget())
-    answer = UNLABELLED_STUDY_METHODS[method].solve(learner, roll, 0)
+def test_a_method_gives_logits_for_the_images_in_their_order(tiny, bank, pair, method):
+    drawn = draw_rolls(pair, tiny.backbone.preprocessing, max_images=6, seed=0)
+    roll = drawn.roll(drawn.positions("all"))
+    solver = UnlabelledSolver(tiny, bank, dataclasses.replace(GRID, steps=0).budget())
+    answer = UNLABELLED_STUDY_METHODS[method].solve(solver, roll, 0)
     assert answer.logits.shape == (6, 2)
     assert torch.isfinite(answer.logits).all()
     if method.startswith("ln-") or TESTED[method].head == "none":  # a head learns without a step
-        zero_shot = UNLABELLED_STUDY_METHODS["zero-shot"].solve(learner, roll, 0)
+        zero_shot = UNLABELLED_STUDY_METHODS["zero-shot"].solve(solver, roll, 0)
         torch.testing.assert_close(answer.logits, zero_shot.logits, rtol=1e-4, atol=1e-4)  # other batches
 
 
-def test_a_second_run_computes_nothing_and_tells_the_same(tiny, bank, folders, ledger, rows, monkeypatch):
+def test_a_second_run_computes_nothing_and_gives_the_same_rows(
+    tiny, bank, folders, ledger, rows, monkeypatch
+):
     before = ledger.path.read_bytes()
     monkeypatch.setattr(Corruption, "__call__", None)
     again = run(tiny, bank, folders, Ledger(ledger.path))
@@ -135,7 +137,7 @@ def test_a_killed_run_goes_on_with_what_is_left(tiny, bank, folders, ledger, row
     (tmp_path / "rows").write_text("".join(lines[:70]) + lines[70][:30])
     rest = run(tiny, bank, folders, Ledger(tmp_path / "rows"))
     assert Counter(fresh for _, fresh in rest)[True] == len(lines) - 70
-    assert timeless(row for row, _ in rest) == timeless(rows)
+    assert without_seconds(row for row, _ in rest) == without_seconds(rows)
 
 
 def test_a_new_method_or_name_measures_only_itself(tiny, bank, folders, ledger, rows):
@@ -152,31 +154,31 @@ def test_another_budget_or_bank_measures_again_what_depends_on_it(tiny, bank, fo
     assert {row.method for row, fresh in found if fresh} == {"entropy", "auto"}
 
 
-def test_rolls_of_the_same_pictures_are_measured_once(tiny, bank, pair):
+def test_rolls_of_the_same_images_are_measured_once(tiny, bank, pair):
     more = {"sizes": ("15", "40", "all"), "present": ("all",), "max_size": None, "seeds": 1}
     found = run(tiny, bank, {"two": pair}, Ledger(), corruptions=(None,), methods=("entropy",), **more)
     assert [(row.size, fresh) for row, fresh in found] == [(15, True), (40, False), ("all", False)]
     assert {row.images for row, _ in found} == {15}
 
 
-def test_who_asks_is_told_what_begins(tiny, pair):
-    told = []
+def test_every_start_is_announced(tiny, pair):
+    notes = []
     settings = dataclasses.replace(GRID, sizes=("5",), methods=("zero-shot",), present=("few",), seeds=1)
     list(
-        run_rolls(
-            UnlabelledSolver(tiny), {"c": pair}, settings=settings, ledger=Ledger(), on_start=told.append
+        run_unlabelled(
+            UnlabelledSolver(tiny), {"c": pair}, settings=settings, ledger=Ledger(), on_start=notes.append
         )
     )
-    assert told == ["c, reading", "c, none, 5 picture(s), zero-shot"]
+    assert notes == ["c, reading", "c, none, 5 image(s), zero-shot"]
 
 
 def test_settings_are_in_order_and_without_repetition():
-    settings = RollSettings(sizes=("all", "20", "5", "20"), methods=("ufm", "zero-shot", "ufm"))
+    settings = UnlabelledStudySettings(sizes=("all", "20", "5", "20"), methods=("ufm", "zero-shot", "ufm"))
     assert (settings.sizes, settings.methods) == (("5", "20", "all"), ("ufm", "zero-shot"))
-    assert RollSettings().budget() is None, "the product decides"
-    assert RollSettings(steps=7).budget().steps == 7
-    assert (RollSettings().most, RollSettings(max_size=40).most) == (None, 100)
-    assert RollSettings(sizes=("5", "20")).most == 20
+    assert UnlabelledStudySettings().budget() is None, "the product decides"
+    assert UnlabelledStudySettings(steps=7).budget().steps == 7
+    assert (UnlabelledStudySettings().most, UnlabelledStudySettings(max_size=40).most) == (None, 100)
+    assert UnlabelledStudySettings(sizes=("5", "20")).most == 20
     assert GRID.cells == 2 * 2 * 2 * 4
     for wrong, sentence in (
         ({"sizes": ()}, "sizes is empty"),
@@ -186,4 +188,4 @@ def test_settings_are_in_order_and_without_repetition():
         ({"methods": ("ln-umf",)}, "Did you mean 'ln-ufm'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
-            RollSettings(**wrong)
+            UnlabelledStudySettings(**wrong)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from studies.unlabelled import RollRow
-from studies.unlabelled_report import change_grid, roll_sheets, worst_sets
+from studies.unlabelled import UnlabelledRow
+from studies.unlabelled_report import unlabelled_grid, unlabelled_tables, worst_sets
 
 
 def row(dataset, method, change, **more):
@@ -20,12 +20,12 @@ def row(dataset, method, change, **more):
         "images": 5,
     }
     fields = given | more
-    return RollRow(dataset=dataset, method=method, accuracy=fields["zero_shot"] + change, **fields)
+    return UnlabelledRow(dataset=dataset, method=method, accuracy=fields["zero_shot"] + change, **fields)
 
 
-def of(sheets, start):
-    (sheet,) = [sheet for sheet in sheets if sheet.title.startswith(start)]
-    return {line[0]: line[1:] for line in sheet.rows}
+def table_of(tables, start):
+    (table,) = [table for table in tables if table.title.startswith(start)]
+    return {line[0]: line[1:] for line in table.rows}
 
 
 ROWS = [
@@ -39,48 +39,48 @@ ROWS = [
 ]
 
 
-def test_damaged_sets_are_shifted_and_so_is_what_is_said_to_be():
-    sheets = roll_sheets(ROWS)
-    assert of(sheets, "Change to zero-shot in points, mean over 1 shifted") == {"ufm": ("+15.0 ± 7.1",)}
-    assert of(sheets, "Change to zero-shot in points, mean over 2 clean") == {"ufm": ("+17.0 ± 4.2",)}
-    sheets = roll_sheets(ROWS, shifted=["sketch"])
-    assert of(sheets, "Change to zero-shot in points, mean over 2 shifted") == {"ufm": ("+25.0 ± 7.1",)}
-    assert of(sheets, "Change to zero-shot in points, mean over 1 clean") == {"ufm": ("-1.0 ± 1.4",)}
+def test_corrupted_sets_are_shifted_and_so_are_those_the_caller_names():
+    tables = unlabelled_tables(ROWS)
+    assert table_of(tables, "Change to zero-shot in points, mean over 1 shifted") == {"ufm": ("+15.0 ± 7.1",)}
+    assert table_of(tables, "Change to zero-shot in points, mean over 2 clean") == {"ufm": ("+17.0 ± 4.2",)}
+    tables = unlabelled_tables(ROWS, shifted=["sketch"])
+    assert table_of(tables, "Change to zero-shot in points, mean over 2 shifted") == {"ufm": ("+25.0 ± 7.1",)}
+    assert table_of(tables, "Change to zero-shot in points, mean over 1 clean") == {"ufm": ("-1.0 ± 1.4",)}
 
 
 def test_the_worst_set_is_the_lowest_mean_over_seeds():
-    assert [(one.where, pytest.approx(one.change)) for one in worst_sets(ROWS[1:])] == [
+    assert [(one.name, pytest.approx(one.change)) for one in worst_sets(ROWS[1:])] == [
         ("pets", -0.01),
         ("pets fog:3", 0.15),
         ("sketch", 0.35),
     ]
-    assert of(roll_sheets(ROWS), "Change to zero-shot in points on the worst set")["ufm"] == (
+    assert table_of(unlabelled_tables(ROWS), "Change to zero-shot in points on the worst set")["ufm"] == (
         "-1.0 (pets), 0 of 3",
     ), "a point is not more than a point"
     worse = [*ROWS, row("pets", "ufm", -0.5, seed=2)]
-    assert of(roll_sheets(worse), "Change to zero-shot in points on the worst set")["ufm"] == (
+    assert table_of(unlabelled_tables(worse), "Change to zero-shot in points on the worst set")["ufm"] == (
         "-17.3 (pets), 1 of 3",
     )
 
 
 def test_the_worst_roll_is_one_of_one_seed():
-    assert of(roll_sheets(ROWS), "Change to zero-shot in points on the worst roll")["ufm"] == (
+    assert table_of(unlabelled_tables(ROWS), "Change to zero-shot in points on the worst roll")["ufm"] == (
         "-2.0, 1 of 6",
     )
 
 
 def test_what_auto_did_is_counted_where_it_is_known():
-    assert not [sheet for sheet in roll_sheets(ROWS) if sheet.title.startswith("What was done")]
+    assert not [table for table in unlabelled_tables(ROWS) if table.title.startswith("What was done")]
     chosen = [row("pets", "auto", 0.1, seed=seed, kept=kept) for seed, kept in enumerate("aab")]
-    assert of(roll_sheets([*ROWS, *chosen]), "What was done") == {"auto": ("a 2, b 1",)}
+    assert table_of(unlabelled_tables([*ROWS, *chosen]), "What was done") == {"auto": ("a 2, b 1",)}
 
 
-def test_costs_tell_the_median_and_how_often_a_method_rolled_back():
-    assert of(roll_sheets(ROWS), "Seconds")["ufm"] == ("1.0, 1 of 6",)
+def test_costs_are_the_median_and_how_often_a_method_rolled_back():
+    assert table_of(unlabelled_tables(ROWS), "Seconds")["ufm"] == ("1.0, 1 of 6",)
 
 
-def test_each_data_set_has_zero_shot_and_changes_for_each_damage():
-    (pets,) = [sheet for sheet in roll_sheets(ROWS) if sheet.title.startswith("pets:")]
+def test_each_data_set_has_zero_shot_and_changes_for_each_corruption():
+    (pets,) = [table for table in unlabelled_tables(ROWS) if table.title.startswith("pets:")]
     assert pets.columns == ("damage", "method", "n = 5")
     assert pets.rows == [
         ("as it is", "zero-shot %", "50.0 ± 0.0"),
@@ -95,20 +95,20 @@ def test_a_column_is_a_size_with_who_is_present():
         row("pets", "auto", change, size=size, present=present)
         for change, (present, size) in enumerate([("all", 5), ("all", "all"), ("few", 5), ("few", "all")])
     ]
-    grid = change_grid(rows)
+    grid = unlabelled_grid(rows)
     assert grid.columns == ("n = 5", "n = all", "n = 5, few", "n = all, few")
     assert grid.rows == ("auto",)
     assert grid.values == ((0.0, 100.0, 200.0, 300.0),)
 
 
 def test_the_figure_shows_shifted_and_clean_sets_apart():
-    grid = change_grid(ROWS, shifted=["sketch"])
+    grid = unlabelled_grid(ROWS, shifted=["sketch"])
     assert grid.rows == ("ufm, shifted", "ufm, clean")
     assert grid.values == (pytest.approx((25.0,)), pytest.approx((-1.0,)))
     assert "2 shifted and 1 clean set(s) and 2 seed(s)" in grid.about
 
 
 def test_zero_shot_alone_has_its_accuracy_and_nothing_to_compare():
-    sheets = roll_sheets(ROWS[:1])
-    assert [sheet.title.split(":")[0] for sheet in sheets] == ["pets"]
-    assert change_grid(ROWS[:1]).values == ((0.0,),)
+    tables = unlabelled_tables(ROWS[:1])
+    assert [table.title.split(":")[0] for table in tables] == ["pets"]
+    assert unlabelled_grid(ROWS[:1]).values == ((0.0,),)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atlas_engine.data.folders import ClassFolder, LabelledFile
 from atlas_engine.errors import EvalError
 from atlas_engine.heads.cross_validation import wilson_interval
-from studies.zero_shot import draw_classes, draw_images, engine_logits, zero_shot
+from studies.zero_shot import engine_logits, zero_shot
 from tests.drawn import write_pictures
 
 
@@ -18,8 +17,8 @@ def folder(tmp_path):
 
 
 def test_accuracy_counts_the_right_answers(folder):
-    def always_first(pictures, classes):
-        return torch.tensor([[1.0, 0.0, 0.0]]).repeat(len(pictures), 1)
+    def always_first(images, classes):
+        return torch.tensor([[1.0, 0.0, 0.0]]).repeat(len(images), 1)
 
     row = zero_shot(folder, always_first, method="first")
     share = folder.counts[0] / 7
@@ -31,9 +30,9 @@ def test_accuracy_counts_the_right_answers(folder):
 def test_class_names_are_asked_as_people_write_them(folder):
     asked = []
 
-    def logits_of(pictures, classes):
+    def logits_of(images, classes):
         asked.append(classes)
-        return torch.zeros(len(pictures), len(classes))
+        return torch.zeros(len(images), len(classes))
 
     zero_shot(folder, logits_of, method="zeros")
     assert asked == [("blue", "dark green", "red")]
@@ -41,9 +40,9 @@ def test_class_names_are_asked_as_people_write_them(folder):
 
 def test_an_engine_is_measured_as_it_predicts(engine, folder):
     row = zero_shot(folder, engine_logits(engine), method="zero-shot")
-    pictures = [item.source for item in folder.items]
+    images = [item.source for item in folder.items]
     labels = torch.tensor([item.label for item in folder.items])
-    assert row.accuracy == pytest.approx(engine.predict(pictures, folder.display_names).accuracy(labels))
+    assert row.accuracy == pytest.approx(engine.predict(images, folder.display_names).accuracy(labels))
 
 
 def test_wilsons_interval_is_the_textbook_one():
@@ -54,25 +53,3 @@ def test_wilsons_interval_is_the_textbook_one():
 def test_a_share_of_nothing_is_refused():
     with pytest.raises(EvalError, match="0 of 0"):
         wilson_interval(0, 0)
-
-
-def test_drawn_classes_keep_their_pictures_and_the_seed_decides():
-    items = tuple(LabelledFile(f"{label}-{n}", label, b"") for label in range(6) for n in range(2))
-    folder = ClassFolder("letters", tuple("abcdef"), items)
-    drawn = draw_classes(folder, 3, seed=1)
-    assert len(drawn.classes) == 3
-    assert drawn == draw_classes(folder, 3, seed=1)
-    assert {d.classes for d in (draw_classes(folder, 3, seed=s) for s in range(8))} != {drawn.classes}
-    for item in drawn.items:
-        assert folder.classes[int(item.name[0])] == drawn.classes[item.label]
-    assert draw_classes(folder, 6) is folder
-
-
-def test_drawn_images_keep_their_labels_and_the_seed_decides():
-    items = tuple(LabelledFile(str(n), n % 2, b"") for n in range(20))
-    folder = ClassFolder("numbers", ("even", "odd"), items)
-    drawn = draw_images(folder, 7, seed=3)
-    assert len(drawn.items) == 7
-    assert drawn == draw_images(folder, 7, seed=3) != draw_images(folder, 7, seed=4)
-    assert all(item.label == int(item.name) % 2 for item in drawn.items)
-    assert draw_images(folder, 20) is folder

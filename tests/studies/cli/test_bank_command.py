@@ -116,8 +116,8 @@ def test_a_stopped_command_goes_on_where_it_was(study, tmp_path, monkeypatch):
 def test_bits_tell_costs_and_accuracies(study, tmp_path):
     code, printed, _ = study("bits", "--storages", "float16,int8", "--json", tmp_path / "b.json")
     assert code == 0
-    costs, accuracies = printed.split("\n\n")[:2]
-    assert [line.split()[0] for line in costs.splitlines()[2:]] == ["float32", "float16", "int8"]
+    measure_costs, accuracies = printed.split("\n\n")[:2]
+    assert [line.split()[0] for line in measure_costs.splitlines()[2:]] == ["float32", "float16", "int8"]
     assert [line.split()[0] for line in accuracies.splitlines()[2:]] == [
         "float32",
         "float16",

