@@ -17,8 +17,8 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from gradio_client.utils import QueueError
 
-from app.examples import LESSONS
-from app.handlers.lesson import FewShotRequest
+from app.examples import FEW_SHOT_EXAMPLES
+from app.handlers.few_shot import FewShotRequest
 from app.limits import LIMITS
 
 __all__ = ["Visit", "VisitorRequest", "stopped", "together", "visit", "wishes"]
@@ -57,7 +57,9 @@ class Visit:
 
 def wishes(count: int, folder: Path) -> list[VisitorRequest]:
     """Different wishes, in turn: a part of each lesson that ships, with two seeds; zips go to `folder`."""
-    archives = [(_packed(one.lesson, folder / f"{one.folder}.zip"), one.lesson) for one in LESSONS]
+    archives = [
+        (_packed(one.request, folder / f"{one.folder}.zip"), one.request) for one in FEW_SHOT_EXAMPLES
+    ]
     return [
         VisitorRequest(
             archive, tuple(sample.path for sample in lesson.samples[:4]), seed=number // len(archives) % 2
