@@ -246,7 +246,7 @@ class Runs:
 
     @contextmanager
     def begin(self, session: str | None) -> Iterator[StopSignal]:
-        """A signal that `stop(session)` sets, for as long as the block lasts; without a session nothing does."""
+        """A signal that `stop(session)` sets, while the block lasts; without a session, nothing sets it."""
         if session is None:
             yield StopSignal()
             return

@@ -9,9 +9,9 @@ import json
 
 import pytest
 
-from app import model_text as text
-from app.examples import EXAMPLES
-from app.tools import ADDRESS, wants_mcp
+from app import text
+from app.examples import ASK_EXAMPLES
+from app.mcp_tools import ADDRESS, wants_mcp
 from tests.serving import start_server, stop_server
 
 NAMES = {"adapt", "compare", "models", "predict"}
@@ -22,7 +22,7 @@ def test_without_being_asked_for_it_stays_off(said, monkeypatch):
     monkeypatch.delenv("ATLAS_MCP", raising=False)
     if said is not None:
         monkeypatch.setenv("ATLAS_MCP", said)
-    assert not wants_mcp(tell=pytest.fail)
+    assert not wants_mcp(log=pytest.fail)
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -30,9 +30,9 @@ def test_where_the_package_is_missing_it_is_told_how_to_get_it(there, monkeypatc
     monkeypatch.setenv("ATLAS_MCP", "1")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if there else None)
     told = []
-    assert wants_mcp(tell=told.append) is there
-    assert told == ([] if there else [text.MCP_MISSING])
-    assert wants_mcp(True, tell=told.append) is there
+    assert wants_mcp(log=told.append) is there
+    assert told == ([] if there else [text.api.MCP_MISSING])
+    assert wants_mcp(True, log=told.append) is there
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ async def _talk(address):
     from mcp import ClientSession
     from mcp.client.streamable_http import streamablehttp_client
 
-    example = EXAMPLES[0]
+    example = ASK_EXAMPLES[0]
     with open(example.paths[0], "rb") as file:  # noqa: PTH123 - a path as text
         picture = f"data:image/jpeg;base64,{base64.b64encode(file.read()).decode()}"
     async with (
@@ -69,7 +69,7 @@ async def _talk(address):
         assert json.loads(listed.content[0].text)["now"] == "bundled"
         chosen = await session.call_tool("choose_model", {"model": "bundled"})
         assert chosen.isError
-        assert text.SHARED in chosen.content[0].text
+        assert text.api.SHARED_SESSION in chosen.content[0].text
         elsewhere = {"images": ["http://127.0.0.1:9/cat.jpg"], "classes": "cat, rocket"}
         refused = await session.call_tool("predict", elsewhere)
         assert refused.isError

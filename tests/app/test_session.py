@@ -1,4 +1,4 @@
-"""Stop signs: they reach the visitor's own run and no other, also in a process that was forked for it."""
+"""Stop signals: they reach the visitor's own run and no other, also in a process that was forked for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import pytest
 
 import atlas_engine as atlas
-from app.state import Runs, StopSign
+from app.session import Runs, StopSignal
 
 SECONDS = 30  # for a child to begin or to end, which takes it a moment
 fork = multiprocessing.get_context("fork")
@@ -29,11 +29,11 @@ def long_run():
 
 
 def in_fork(runs, session, told):
-    """As on ZeroGPU: the sign is made where the run is, in the child."""
-    with runs.sign(session) as sign:
+    """As on ZeroGPU: the signal is made where the run is, in the child."""
+    with runs.begin(session) as stop_signal:
         told.put("begun")
         run = long_run()
-        for _ in sign.over(run):
+        for _ in stop_signal.follow(run):
             pass
         told.put(run.result())
 
@@ -63,7 +63,7 @@ def test_a_stop_reaches_a_run_in_a_forked_process_and_no_other():
 def test_a_run_leaves_nothing_behind_and_its_file_tells_nothing_of_the_visitor():
     runs = Runs()
     session = "../../a-session"
-    with runs.sign(session):
+    with runs.begin(session):
         (file,) = runs._folder.iterdir()
         assert "session" not in file.name
         assert file.read_bytes() == b""
@@ -77,15 +77,15 @@ def test_a_run_leaves_nothing_behind_and_its_file_tells_nothing_of_the_visitor()
 def test_a_folder_that_was_swept_away_is_made_again():
     runs = Runs()
     runs._folder.rmdir()
-    with runs.sign("ann") as sign:
-        assert not sign.is_up
+    with runs.begin("ann") as stop_signal:
+        assert not stop_signal.is_set
         assert runs.stop("ann")
-        assert sign.is_up
+        assert stop_signal.is_set
     assert not runs.stop("ann")
 
 
-def test_a_sign_that_is_up_before_the_run_ends_it_at_once():
-    sign, run = StopSign(), long_run()
-    sign.put_up()
-    assert list(sign.over(run)) == []
+def test_a_signal_that_is_set_before_the_run_ends_it_at_once():
+    stop_signal, run = StopSignal(), long_run()
+    stop_signal.set()
+    assert list(stop_signal.follow(run)) == []
     assert run.result() == 0
