@@ -1,7 +1,9 @@
-"""The page that a visitor sees, on Gradio. Uses the engine's public names and its views, nothing deeper.
+"""The page that a visitor sees, on Gradio. It uses the engine's public names and its views, nothing deeper.
 
     python -m app                      serve on 127.0.0.1:7860
 
-How a request flows: `tabs/` hold the components and wire them, `handlers/` are plain generators that know no
-Gradio, `cards` and `alerts` turn what they yield into HTML, `text` holds every word.
+How a request flows: `edge` lets it in; a tab (`tabs/`) or an endpoint (`api`) reads what was given and calls
+a handler (`handlers/`), a plain generator of dataclasses that knows no Gradio; `views` and `templates/` make
+HTML of them; the tab says which component shows it. `text/` holds every word, `session` what the server
+holds for visitors.
 """

@@ -1,4 +1,4 @@
-"""`python -m app`: open the model, serve the page, say where. Progress and errors go to stderr."""
+"""`python -m app`: open the model, serve the page, print its address. Progress and errors go to stderr."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import sys
 
 import atlas_engine as atlas
 from app import text
-from app.model import open_engine
+from app.mcp_tools import wants_mcp
 from app.page import build, launch
-from app.tools import wants_mcp
+from app.session import open_engine
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve until interrupted; 1 when there is no model to serve, or no port to serve it on."""
-    wanted = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        opened = open_engine(wanted.model, bank=wanted.bank, tell=_say)
+        opened = open_engine(options.model, bank=options.bank, log=_print)
     except atlas.AtlasError as error:
-        _say(str(error))
+        _print(str(error))
         return 1
     if opened.reason:
-        _say(opened.reason)
+        _print(opened.reason)
     with opened.engine:
         page = build(opened)
         try:
-            mcp = wants_mcp(wanted.mcp, tell=_say)
-            address = launch(page, host=wanted.host, port=wanted.port, mcp=mcp)
-        except OSError:  # the only word Gradio has for it
-            _say(text.no_port(wanted.port))
+            mcp = wants_mcp(options.mcp, log=_print)
+            address = launch(page, host=options.host, port=options.port, mcp=mcp)
+        except OSError:  # what Gradio raises where no port is free
+            _print(text.page.no_port(options.port))
             return 1
-        _say(text.address(address))
+        _print(text.page.address(address))
         page.block_thread()
     return 0
 
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

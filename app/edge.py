@@ -1,4 +1,4 @@
-"""What the web server refuses before Gradio sees it. Knows nothing of models, pages or Gradio.
+"""What may enter: requests that the web server refuses before Gradio sees them.
 
 Gradio fetches a file reference whose path is a web address, on the server and without a size limit. No
 visitor of this page needs that, so such requests are turned away, and so are those larger than it can make.
@@ -38,25 +38,25 @@ class RequestGuard:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:  # noqa: D102 - ASGI's own name
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        guarded = self._upload if _is_upload(scope) else self._request
-        return await guarded(scope, receive, send)
+        pass_on = self._pass_upload if _is_upload(scope) else self._pass_request
+        return await pass_on(scope, receive, send)
 
-    async def _request(self, scope: Message, receive: Receive, send: Send) -> None:
-        if _asks_for_web_address(scope["path"]):
-            return await _refuse(send, 403, text.NO_ADDRESSES)
+    async def _pass_request(self, scope: Message, receive: Receive, send: Send) -> None:
+        if _route_names_web_address(scope["path"]):
+            return await _refuse(send, 403, text.page.NO_ADDRESSES)
         if scope["method"] not in ("POST", "PUT", "PATCH"):
             return await self.app(scope, receive, send)
         body = await _read(receive, self.max_bytes)
         if body is None:
-            return await _refuse(send, 413, text.TOO_LARGE)
+            return await _refuse(send, 413, text.page.TOO_LARGE)
         if names_web_address(body):
-            return await _refuse(send, 400, text.NO_ADDRESSES)
+            return await _refuse(send, 400, text.page.NO_ADDRESSES)
         return await self.app(scope, _replay(body, receive), send)
 
-    async def _upload(self, scope: Message, receive: Receive, send: Send) -> None:
-        if _declared(scope) > self.max_upload_bytes:
-            return await _refuse(send, 413, text.UPLOAD_TOO_LARGE)
-        body = _Counted(receive, self.max_upload_bytes)
+    async def _pass_upload(self, scope: Message, receive: Receive, send: Send) -> None:
+        if _declared_length(scope) > self.max_upload_bytes:
+            return await _refuse(send, 413, text.page.UPLOAD_TOO_LARGE)
+        body = _CountedBody(receive, self.max_upload_bytes)
 
         async def answer(message: Message) -> None:
             if not body.is_too_large:
@@ -68,19 +68,20 @@ class RequestGuard:
             if not (body.is_too_large or body.is_broken_off):
                 raise
         if body.is_too_large:
-            await _refuse(send, 413, text.UPLOAD_TOO_LARGE)
+            await _refuse(send, 413, text.page.UPLOAD_TOO_LARGE)
         return None
 
 
-class _Counted:
-    """The body of an upload, which ends with an error where it is too large or the sender is gone.
+class _CountedBody:
+    """The body of an upload; reading it raises where it is too large or the sender is gone.
 
-    It is the error at which a reader of forms deletes the files that it has begun; at others it leaves them.
+    It raises the error at which Starlette's form reader deletes the files that it has begun; at others it
+    leaves them.
     """
 
     def __init__(self, receive: Receive, max_bytes: int) -> None:
         self._receive, self._left = receive, max_bytes
-        self._whole = False
+        self._complete = False
         self.is_broken_off = False
 
     @property
@@ -89,13 +90,13 @@ class _Counted:
 
     async def receive(self) -> Message:
         message = await self._receive()
-        if message["type"] == "http.disconnect" and not self._whole:
+        if message["type"] == "http.disconnect" and not self._complete:
             self.is_broken_off = True
             raise MultiPartException("the sender is gone")
         self._left -= len(message.get("body", b""))
         if self.is_too_large:
             raise MultiPartException("the upload is too large")
-        self._whole = self._whole or not message.get("more_body", False)
+        self._complete = self._complete or not message.get("more_body", False)
         return message
 
 
@@ -106,17 +107,17 @@ def names_web_address(body: bytes) -> bool:
     True
     """
     try:
-        waiting = [json.loads(body)]
+        pending = [json.loads(body)]
     except (ValueError, RecursionError):
         return False  # not JSON, so Gradio refuses it too
-    while waiting:
-        value = waiting.pop()
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
             if _is_web_address(value.get("path")):
                 return True
-            waiting.extend(value.values())
+            pending.extend(value.values())
         elif isinstance(value, list):
-            waiting.extend(value)
+            pending.extend(value)
     return False
 
 
@@ -127,7 +128,7 @@ def _is_web_address(path: object) -> bool:
         return True
 
 
-def _asks_for_web_address(route: str) -> bool:
+def _route_names_web_address(route: str) -> bool:
     _, found, path = route.partition("/file=")
     return bool(found) and (_is_web_address(path) or _is_web_address(unquote(path)))
 
@@ -136,10 +137,10 @@ def _is_upload(scope: Message) -> bool:
     return str(scope["path"]).rstrip("/").endswith("/upload")
 
 
-def _declared(scope: Message) -> int:
-    """How many bytes a request says that it has; 0 where it does not, or says nonsense."""
-    said = dict(scope["headers"]).get(b"content-length", b"")
-    return int(said) if said.isdigit() else 0
+def _declared_length(scope: Message) -> int:
+    """The content-length of a request; 0 where it has none, or none that is a number."""
+    length = dict(scope["headers"]).get(b"content-length", b"")
+    return int(length) if length.isdigit() else 0
 
 
 async def _read(receive: Receive, max_bytes: int) -> bytes | None:
@@ -156,7 +157,7 @@ async def _read(receive: Receive, max_bytes: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body in one piece, then whatever the connection says next."""
+    """A `receive` that gives the body in one piece, then what the connection sends next."""
     unread = [body]
 
     async def next_message() -> Message:

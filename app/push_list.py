@@ -1,4 +1,4 @@
-"""What a Space needs of this repository, exactly: a list, or a folder ready to push. Knows no Gradio.
+"""What a Space needs of this repository, exactly: a list, or a folder ready to push.
 
     python -m app.push_list                          a line for each file with its size, and the sum
     python -m app.push_list --copy space             the same files in a folder
@@ -18,54 +18,63 @@ from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 
-__all__ = ["copied", "main", "pushed"]
+__all__ = ["copy_files", "list_files", "main"]
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = ("tests/", ".ci/", "app/crowd/")  # what checks and measures it
-ROWS = "assets/bench/*.json"  # what was measured; the documents that tell of it are pushed
+LEFT_OUT = ("tests/", ".ci/", "studies/")  # what checks and measures it
+MEASUREMENTS = "assets/bench/*.json"  # left out; the documents that tell of them are pushed
 LEFT_OUT_FILES = (".gitignore", "Makefile", "requirements-dev.txt")
 DOCKER_ONLY = ("Dockerfile", ".dockerignore", "constraints.txt")
 ZERO_GPU_TORCH = {"torch": "2.11.0", "torchvision": "0.26.0"}  # the newest pair that ZeroGPU takes
 GRADIO_KEYS = ("sdk", "sdk_version", "python_version", "app_file")
-LARGE = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
+LARGE_FILES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 
 
-def pushed(root: Path = ROOT, *, docker: bool = False) -> list[str]:
+def list_files(root: Path = ROOT, *, docker: bool = False) -> list[str]:
     """The tracked files that a Space needs, sorted; paths below `root`."""
-    told = subprocess.run(
+    tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True
     ).stdout.split("\0")
-    there = (name for name in told if name and (root / name).is_file())
-    wanted = (name for name in there if not name.startswith(LEFT_OUT) and name not in LEFT_OUT_FILES)
-    lean = (name for name in wanted if not fnmatch(name, ROWS))
-    return sorted(name for name in lean if docker or name not in DOCKER_ONLY)
+    left_out = LEFT_OUT_FILES if docker else (*LEFT_OUT_FILES, *DOCKER_ONLY)
+    return sorted(
+        name
+        for name in tracked
+        if name
+        and (root / name).is_file()
+        and not name.startswith(LEFT_OUT)
+        and name not in left_out
+        and not fnmatch(name, MEASUREMENTS)
+    )
 
 
-def copied(folder: Path, root: Path = ROOT, *, docker: bool = False, zero_gpu: bool = False) -> list[str]:
-    """Copy them into a new folder, with what git needs to know of large files; gives back what is there."""
-    names = pushed(root, docker=docker)
+def copy_files(folder: Path, root: Path = ROOT, *, docker: bool = False, zero_gpu: bool = False) -> list[str]:
+    """Copy them into a new folder, with what git needs to know of large files; returns what is there."""
+    names = list_files(root, docker=docker)
     folder.mkdir(parents=True)
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, folder / name)
-    (folder / ".gitattributes").write_text(LARGE, encoding="utf-8")
+    (folder / ".gitattributes").write_text(LARGE_FILES, encoding="utf-8")
     if zero_gpu:
         _rewrite(folder / "requirements.txt", _with_zero_gpu_torch)
     if docker:
-        _rewrite(folder / "README.md", _as_docker)
+        _rewrite(folder / "README.md", _with_docker_front_matter)
     return [*names, ".gitattributes"]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """List, or copy and list."""
-    wanted = _parser().parse_args(arguments)
-    if wanted.copy is None:
-        folder, names = ROOT, pushed(docker=wanted.docker)
-    elif wanted.copy.exists():
-        sys.stderr.write(f"{wanted.copy} is there already. Name a new folder.\n")
+    options = _parser().parse_args(arguments)
+    if options.copy is None:
+        folder, names = ROOT, list_files(docker=options.docker)
+    elif options.copy.exists():
+        sys.stderr.write(f"{options.copy} is there already. Name a new folder.\n")
         return 2
     else:
-        folder, names = wanted.copy, copied(wanted.copy, docker=wanted.docker, zero_gpu=wanted.zero_gpu)
+        folder, names = (
+            options.copy,
+            copy_files(options.copy, docker=options.docker, zero_gpu=options.zero_gpu),
+        )
     sizes = {name: (folder / name).stat().st_size for name in names}
     for name, nbytes in sizes.items():
         sys.stdout.write(f"{nbytes:>10}  {name}\n")
@@ -85,7 +94,7 @@ def _with_zero_gpu_torch(requirements: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _as_docker(readme: str) -> str:
+def _with_docker_front_matter(readme: str) -> str:
     """The front matter of a Docker Space: it has a port, and no version of an SDK."""
     start, matter, rest = readme.split("---\n", maxsplit=2)
     lines = [line for line in matter.splitlines() if line.partition(":")[0] not in GRADIO_KEYS]

@@ -1,17 +1,17 @@
-"""Few heaps for many threads. Knows nothing of what is kept in them."""
+"""How the server's process uses memory."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 
-__all__ = ["share_heaps"]
+__all__ = ["limit_malloc_arenas"]
 
-ARENA_MAX = -8  # the option's number in glibc's malloc.h
-MOST = 2
+M_ARENA_MAX = -8  # the option's number in glibc's malloc.h
+MAX_ARENAS = 2
 
 
-def share_heaps() -> bool:
+def limit_malloc_arenas() -> bool:
     """Ask the C library for few heaps; whether it obeyed, which only glibc can.
 
     Every thread that works may else be given a heap of its own, of some 60 MB, that is never handed back: a
@@ -20,4 +20,4 @@ def share_heaps() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and bool(mallopt(ARENA_MAX, MOST))
+    return mallopt is not None and bool(mallopt(M_ARENA_MAX, MAX_ARENAS))

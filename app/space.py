@@ -2,11 +2,11 @@
 
     python app/space.py                serve as a Space does; where there is no ZeroGPU, as `python -m app`
 
-How ZeroGPU works: what is decorated with `spaces.GPU` runs in a process forked from this one, where the GPU
-is real; arguments and results are pickled. So the model and its bank are opened twice before the page is
+How ZeroGPU works: a function decorated with `spaces.GPU` runs in a process forked from this one, where the
+GPU is real; arguments and results are pickled. So the model and its bank are opened twice before the page is
 served: on the CPU, for all that this process does itself, and on the device, which takes the former's place
-in the fork. Results are on the CPU already: they are recipes, tables and words. Of what Gradio tells about an
-event, which does not survive pickling, only the plain part goes along.
+in the fork. Results are on the CPU already: they are recipes, tables and words. What cannot be pickled goes
+as plain data: components as their numbers, and of a request or an event only what our handlers use.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import inspect
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -30,123 +30,131 @@ if os.environ.get("SPACES_ZERO_GPU"):
 if TYPE_CHECKING:
     import gradio as gr
 
-    from app.engines import Engines
+    import atlas_engine as atlas
+    from app.session import Engines
 
-__all__ = ["gpu_seconds", "main", "through_gpu"]
+__all__ = ["gpu_seconds", "main", "run_on_gpu"]
 
 START_SECONDS = 10.0  # moving the model and its bank to the device, and a first answer
-PICTURE_SECONDS = 0.1
-LEARNERS = (
-    "adapt",
-    "adapt_unlabelled",
-    "forget_classes",
-    "on_adapt",
-    "on_forget",
-)  # handlers that learn, up to the deadline of a run
-FILE_SECONDS = 2.0
+IMAGE_SECONDS = 0.1
 
 Handler = Callable[..., Any]
 
 
 def main() -> int:
-    """Serve the page; on ZeroGPU through its door."""
+    """Serve the page; on ZeroGPU with its GPU."""
     from app.__main__ import main as serve
 
     return _serve_on_zero_gpu() if os.environ.get("SPACES_ZERO_GPU") else serve([])
 
 
-def through_gpu(page: gr.Blocks, engines: Engines, on_device: object, *, gpu: Handler) -> list[str]:
-    """Send every event of the device's lane through the decorator `gpu`; gives back their handlers' names."""
-    from app.events import DEVICE
+def run_on_gpu(page: gr.Blocks, engines: Engines, on_device: atlas.Atlas, *, gpu: Handler) -> list[str]:
+    """Send every event of the device's lane through the decorator `gpu`; returns their handlers' names."""
+    from app.events import DEVICE, is_long_run
 
-    sent = []
+    names = []
     for event in page.fns.values():
         if event.concurrency_id == DEVICE["concurrency_id"] and event.fn is not None:
-            name = event.fn.__name__
-            duration = functools.partial(gpu_seconds, name)
-            event.fn = _plainly(gpu(_in_fork(event.fn, engines, on_device), duration=duration))
-            sent.append(name)
-    return sent
+            duration = functools.partial(gpu_seconds, is_long_run(event.fn))
+            in_fork = _in_fork(event.fn, page, engines, on_device)
+            names.append(event.fn.__name__)
+            event.fn = _in_server(gpu(in_fork, duration=duration), page)
+    return names
 
 
-def gpu_seconds(handler: str, *values: object) -> int:
-    """How long a call may keep the GPU: little, more for pictures, and a run's deadline for learning.
+def gpu_seconds(long_run: bool, *values: object) -> int:
+    """How long a call may keep the GPU: little, more with many images, and a run's deadline for learning.
 
-    >>> gpu_seconds("on_ask", [("a.jpg", None)] * 10, "otter, seal")
+    >>> gpu_seconds(False, [("a.jpg", None)] * 10, "otter, seal")
     11
     """
     from app.limits import LIMITS
 
-    pictures = sum(len(value) for value in values if isinstance(value, list))
-    learning = LIMITS.run_seconds if handler in LEARNERS else 0.0
-    return math.ceil(START_SECONDS + learning + PICTURE_SECONDS * pictures)
+    images = 0
+    for value in values:
+        parts = value.by_number.values() if isinstance(value, _Numbered) else [value]
+        images += sum(len(part) for part in parts if isinstance(part, list))
+    learning = LIMITS.run_seconds if long_run else 0.0
+    return math.ceil(START_SECONDS + learning + IMAGE_SECONDS * images)
 
 
-def _plainly(handler: Handler) -> Handler:
-    """The handler, given nothing that cannot be pickled."""
+# ---- on the way to the fork and back
 
+
+@dataclass(frozen=True)
+class _Numbered:
+    """`{component: value}` as it is pickled: by the components' numbers."""
+
+    by_number: dict[int, Any]
+
+
+def _in_server(handler: Handler, page: gr.Blocks) -> Handler:
+    """The handler as the server calls it: what goes to the fork and comes back is plain."""
+
+    def call(values: tuple[object, ...]) -> Any:  # noqa: ANN401 - whatever the handler gives
+        return handler(*map(_plain, values))
+
+    return _wrapped(handler, call, functools.partial(_by_component, page))
+
+
+def _in_fork(handler: Handler, page: gr.Blocks, engines: Engines, on_device: atlas.Atlas) -> Handler:
+    """The handler as it runs in the fork, where the engine on the device answers."""
+
+    def call(values: tuple[object, ...]) -> Any:  # noqa: ANN401 - whatever the handler gives
+        engines.first = on_device
+        return handler(*(_by_component(page, value) for value in values))
+
+    return _wrapped(handler, call, _plain)
+
+
+def _wrapped(
+    handler: Handler, call: Callable[[tuple[object, ...]], Any], convert: Callable[[object], object]
+) -> Handler:
+    """A function or generator with the handler's signature; `convert` changes what it returns or yields."""
     if inspect.isgeneratorfunction(handler):
 
         @functools.wraps(handler)
-        def stream(*values: object) -> Iterator[Any]:
-            yield from handler(*map(_plain, values))
+        def stream(*values: object) -> Iterator[object]:
+            for value in call(values):
+                yield convert(value)
 
         return stream
 
     @functools.wraps(handler)
-    def call(*values: object) -> Any:  # noqa: ANN401 - whatever the handler gives
-        return handler(*map(_plain, values))
+    def function(*values: object) -> object:
+        return convert(call(values))
 
-    return call
+    return function
 
 
 def _plain(value: object) -> object:
-    """What an event was about, without the component; who asks, without their headers; all else as it is."""
+    """The value as it can be pickled.
+
+    An event is what it was about, without the component; a request is the session, without the headers;
+    updates go by the components' numbers.
+    """
     import gradio as gr
 
     if isinstance(value, gr.EventData):
         return SimpleNamespace(**(value._data or {}))
     if isinstance(value, gr.Request):
         return SimpleNamespace(session_hash=value.session_hash)
+    if isinstance(value, dict) and value and all(isinstance(key, gr.blocks.Block) for key in value):
+        return _Numbered({component._id: one for component, one in value.items()})
     return value
 
 
-def _in_fork(handler: Handler, engines: Engines, on_device: Any) -> Handler:  # noqa: ANN401 - an engine
-    """The handler as it runs in the fork, where the engine on the device answers."""
-
-    if inspect.isgeneratorfunction(handler):
-
-        @functools.wraps(handler)
-        def stream(*values: object) -> Iterator[Any]:
-            engines.first = on_device
-            for value in handler(*values):
-                yield value
-                if _names_file(value):
-                    time.sleep(FILE_SECONDS)  # nobody waits for us: the page needs a moment to copy the file
-
-        return stream
-
-    @functools.wraps(handler)
-    def call(*values: object) -> Any:  # noqa: ANN401 - whatever the handler gives
-        engines.first = on_device
-        return handler(*values)
-
-    return call
-
-
-def _names_file(value: object) -> bool:
-    if isinstance(value, dict):
-        return _names_file(value.get("value"))
-    if isinstance(value, (list, tuple)):
-        return any(_names_file(one) for one in value)
-    return isinstance(value, str) and len(value) < 1000 and value.startswith(os.sep) and Path(value).is_file()
+def _by_component(page: gr.Blocks, value: object) -> object:
+    """The value with components in place of their numbers."""
+    if isinstance(value, _Numbered):
+        return {page.blocks[number]: one for number, one in value.by_number.items()}
+    return value
 
 
 def _serve_on_zero_gpu() -> int:
     from app import text
-    from app.engines import Engines
-    from app.model import open_engine
     from app.page import build, launch
+    from app.session import Engines, open_engine
 
     opened = open_engine(device="cpu")
     on_device = open_engine(opened.engine.backbone.name, device="cuda").engine
@@ -154,8 +162,8 @@ def _serve_on_zero_gpu() -> int:
         _ = on_device.bank  # read now, so that the fork finds it on the device
     engines = Engines(opened.engine, name=opened.name)
     page = build(opened, engines, fixed=True)
-    through_gpu(page, engines, on_device, gpu=spaces.GPU)
-    sys.stderr.write(f"{text.address(launch(page))}\n")
+    run_on_gpu(page, engines, on_device, gpu=spaces.GPU)
+    sys.stderr.write(f"{text.page.address(launch(page))}\n")
     page.block_thread()
     return 0
 

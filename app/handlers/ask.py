@@ -1,6 +1,8 @@
-"""Which of these words fits each picture? A generator, so that answers appear as they come.
+"""Which of these class names fits each image? A generator, so that answers appear as they come.
 
-Knows nothing of Gradio and nothing of HTML.
+for progress in ask(engine, ["cat.jpg"], "cat, dog"):
+    print(progress.seen, "of", progress.total)
+print(progress.answers[0].ranking)
 """
 
 from __future__ import annotations
@@ -11,35 +13,35 @@ from dataclasses import dataclass, replace
 
 import atlas_engine as atlas
 from app import text
-from app.handlers.pictures import read_pictures
+from app.handlers.uploads import ImageFile, read_images
 from app.limits import LIMITS
-from app.state import StopSign
+from app.session import StopSignal
 
-__all__ = ["Answer", "Asked", "answer_rows", "ask", "split_classes"]
+__all__ = ["AskProgress", "ImageAnswer", "as_json", "ask", "check_class_names", "split_class_names"]
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One picture and the class names that fit it, likeliest first."""
+class ImageAnswer:
+    """One image and the class names with their probabilities, likeliest first."""
 
     path: str
     name: str
-    guesses: tuple[tuple[str, float], ...]
+    ranking: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskProgress:
     """How far a question has come: what is answered, and why the rest was left out."""
 
     total: int
     classes: int
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[ImageAnswer, ...] = ()
     left_out: tuple[str, ...] = ()
     stopped: bool = False
 
     @property
     def seen(self) -> int:
-        """Pictures that are dealt with."""
+        """Images that are answered or left out."""
         return len(self.answers) + len(self.left_out)
 
     @property
@@ -49,69 +51,74 @@ class Asked:
 
 
 def ask(
-    engine: atlas.Atlas, paths: Sequence[str], class_text: str, *, sign: StopSign | None = None
-) -> Iterator[Asked]:
-    """Answers for the pictures at `paths`, a few at a time; the first state comes before any work.
+    engine: atlas.Atlas, paths: Sequence[str], class_text: str, *, stop_signal: StopSignal | None = None
+) -> Iterator[AskProgress]:
+    """Answers for the images at `paths`, a few at a time; the first state comes before any work.
 
-    Raises an AtlasError when the question cannot be asked. A picture that cannot be read is left out with the
+    Raises an AtlasError when the question cannot be asked. An image that cannot be read is left out with the
     engine's sentence, and the others are answered. Stopped, it keeps the answers so far.
     """
-    names = split_classes(class_text)
-    _check(paths, names)
-    asked, sign = Asked(total=len(paths), classes=len(names)), sign or StopSign()
-    yield asked
+    names = split_class_names(class_text)
+    _check_images(paths)
+    check_class_names(names)
+    progress, stop_signal = AskProgress(total=len(paths), classes=len(names)), stop_signal or StopSignal()
+    yield progress
     for start in range(0, len(paths), LIMITS.images_per_step):
-        if sign.is_up:
-            yield replace(asked, stopped=True)
+        if stop_signal.is_set:
+            yield replace(progress, stopped=True)
             return
-        asked = _answered(engine, asked, paths[start : start + LIMITS.images_per_step], names)
-        yield asked
+        progress = _answer(engine, progress, paths[start : start + LIMITS.images_per_step], names)
+        yield progress
 
 
-def split_classes(class_text: str) -> tuple[str, ...]:
+def split_class_names(class_text: str) -> tuple[str, ...]:
     """The class names in a text, at commas, semicolons and line ends; blank ones are dropped.
 
-    >>> split_classes("otter, sea lion\\nwalrus,,")
+    >>> split_class_names("otter, sea lion\\nwalrus,,")
     ('otter', 'sea lion', 'walrus')
     """
     parts = (atlas.tidy_name(part) for part in re.split(r"[,;\n]", class_text))
     return tuple(part for part in parts if part)
 
 
-def answer_rows(asked: Asked) -> dict[str, object]:
-    """A finished question as plain JSON: a row a picture, and the sentences for those left out."""
+def check_class_names(names: Sequence[str]) -> None:
+    """Refuse fewer than two class names, and more than the page takes."""
+    if len(names) < 2:
+        raise atlas.AtlasError(text.page.few_classes(len(names)))
+    if len(names) > LIMITS.classes:
+        raise atlas.AtlasError(text.page.many_classes(len(names)))
+
+
+def as_json(progress: AskProgress) -> dict[str, object]:
+    """A finished question as plain JSON: a row per image, and the sentences for those left out."""
     rows = [
         {
             "image": answer.name,
-            "label": answer.guesses[0][0],
-            "prob": answer.guesses[0][1],
-            "top": [{"label": label, "prob": prob} for label, prob in answer.guesses],
+            "label": answer.ranking[0][0],
+            "prob": answer.ranking[0][1],
+            "top": [{"label": label, "prob": prob} for label, prob in answer.ranking],
         }
-        for answer in asked.answers
+        for answer in progress.answers
     ]
-    return {"rows": rows, "left_out": list(asked.left_out)}
+    return {"rows": rows, "left_out": list(progress.left_out)}
 
 
-def _check(paths: Sequence[str], names: Sequence[str]) -> None:
+def _check_images(paths: Sequence[str]) -> None:
     if not paths:
-        raise atlas.AtlasError(text.NO_IMAGES)
+        raise atlas.AtlasError(text.ask.NO_IMAGES)
     if len(paths) > LIMITS.images:
-        raise atlas.AtlasError(text.many_images(len(paths)))
-    if len(names) < 2:
-        raise atlas.AtlasError(text.few_classes(len(names)))
-    if len(names) > LIMITS.classes:
-        raise atlas.AtlasError(text.many_classes(len(names)))
+        raise atlas.AtlasError(text.ask.many_images(len(paths)))
 
 
-def _answered(engine: atlas.Atlas, asked: Asked, paths: Sequence[str], names: tuple[str, ...]) -> Asked:
-    found = list(read_pictures((path, path) for path in paths))
-    pictures = [(path, picture) for path, picture in found if not isinstance(picture, str)]
-    refusals = [refusal for _, refusal in found if isinstance(refusal, str)]
-    answers: list[Answer] = []
-    if pictures:
-        tops = engine.predict([picture for _, picture in pictures], names).top(len(names))
+def _answer(
+    engine: atlas.Atlas, progress: AskProgress, paths: Sequence[str], names: tuple[str, ...]
+) -> AskProgress:
+    images, refusals = read_images(ImageFile(path) for path in paths)
+    answers: list[ImageAnswer] = []
+    if images:
+        rankings = engine.predict([one.image for one in images], names).top(len(names))
         answers = [
-            Answer(path, picture.name, tuple((guess.label, guess.prob) for guess in top))
-            for (path, picture), top in zip(pictures, tops, strict=True)
+            ImageAnswer(one.path, one.image.name, tuple((guess.label, guess.prob) for guess in ranking))
+            for one, ranking in zip(images, rankings, strict=True)
         ]
-    return replace(asked, answers=(*asked.answers, *answers), left_out=(*asked.left_out, *refusals))
+    return replace(progress, answers=(*progress.answers, *answers), left_out=(*progress.left_out, *refusals))

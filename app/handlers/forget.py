@@ -1,7 +1,12 @@
-"""Forget some classes and keep others: from pictures of both to a slider's numbers. Knows nothing of Gradio.
+"""Forget some classes and keep others: from images of both to what each strength of forgetting costs.
 
-The states are those of a lesson (`handlers.teach`), with a search before the learning, and a measurement at
-each strength after it. A run has a deadline; stopped or late, it keeps the best it has.
+request = ForgetRequest.of(target_rows, control_rows, keep=0.95, seed=0)
+for progress in forget(engine, request):
+    print(progress.run.phase, progress.run.share)
+print(progress.result.curve)                       # accuracies at STRENGTHS
+
+The states are those of `handlers.few_shot`, with a search before the learning, and a measurement at each
+strength after it. A run has a deadline; stopped or late, it keeps the best it has.
 """
 
 from __future__ import annotations
@@ -13,31 +18,33 @@ from pathlib import Path
 from typing import Any
 
 import atlas_engine as atlas
-from app import forget_text, text
-from app.handlers.lesson import ClassRow, FewShotRequest, LabelledImage, Reading, SampleFile, read_lesson
-from app.handlers.pictures import as_seen
-from app.handlers.takeaway import SHIPPED, Origin, bank_lines, model_flags
-from app.handlers.teach import RunProgress, after
+from app import text
+from app.handlers.few_shot import FewShotRequest, ReadProgress, RunProgress, advance, read_request
+from app.handlers.takeaway import SHIPPED, ModelOrigin, bank_commands, model_flags
+from app.handlers.uploads import ClassRow, ImageFile, LabelledImage, shrink_to_model
 from app.limits import LIMITS
-from app.state import StopSign
+from app.session import StopSignal
 
 __all__ = [
     "STRENGTHS",
     "ForgetProgress",
     "ForgetRequest",
     "ForgetResult",
+    "SideComparison",
+    "compare_at",
     "forget",
-    "look",
-    "pictures_of",
-    "rows_of",
-    "shell_line",
+    "group_by_class",
+    "read_sides",
+    "shell_command",
 ]
 
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """What the slider can be set to: 0 is zero-shot, 1 what was learned."""
 
 RUN_SHARE = 0.85  # of the work, about; the rest is the measurement
-LOOKED_AT = 6  # pictures of each side that are shown at a strength
+COMPARED_IMAGES = 6  # of each side, at a strength
+
+Images = tuple[LabelledImage, ...]
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,10 @@ class ForgetRequest:
     def of(
         cls, target: Sequence[ClassRow], control: Sequence[ClassRow], *, keep: float, seed: int
     ) -> ForgetRequest:
-        """Checked side by side: a refusal says which one it is about."""
+        """A checked request; a refusal names the side that it is about."""
         return cls(
-            _side(forget_text.TARGET_HEADING, target),
-            _side(forget_text.CONTROL_HEADING, control),
+            _check_side(text.forget.TARGET_HEADING, target),
+            _check_side(text.forget.CONTROL_HEADING, control),
             keep=keep,
             seed=seed,
         )
@@ -64,180 +71,193 @@ class ForgetRequest:
 
 @dataclass(frozen=True, eq=False)
 class ForgetResult:
-    """A recipe that forgets, its story, what is named right at each strength, and the pictures of both sides.
+    """A recipe that forgets, how it came about, accuracies at each strength, and the images of both sides.
 
-    The pictures are as small as the model sees them, since they stay in memory with a visitor's session.
+    The images are as small as the model sees them, since they stay in memory with a visitor's session.
     """
 
     recipe: atlas.Recipe
     sentence: str
     helped: bool | None
     curve: tuple[atlas.ForgettingPoint, ...]
-    target: tuple[LabelledImage, ...]
-    control: tuple[LabelledImage, ...]
+    target: Images
+    control: Images
     keep: float
     seconds: float = 0.0
     stopped: bool = False
     example: bool = False  # whether it ships with the page
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ForgetResult:
-        return self  # nothing in it is ever written to
+        return self  # frozen all through
 
     def at(self, strength: float) -> atlas.ForgettingPoint:
         """What was measured at the strength nearest to this one."""
-        return min(self.curve, key=lambda one: abs(one.scale - strength))
+        return min(self.curve, key=lambda point: abs(point.scale - strength))
 
 
 @dataclass(frozen=True)
 class ForgetProgress:
-    """How far it has come. `kept` is there at the end."""
+    """How far it has come. `result` is there at the end."""
 
-    taught: RunProgress
-    kept: ForgetResult | None = None
+    run: RunProgress
+    result: ForgetResult | None = None
+
+
+@dataclass(frozen=True)
+class SideComparison:
+    """Some images of one side, by the model as it was and at a strength, among the classes of their side."""
+
+    comparison: atlas.Comparison
+    images: Images
 
 
 def forget(
     engine: atlas.Atlas,
-    wish: ForgetRequest,
+    request: ForgetRequest,
     *,
     most_seconds: float = LIMITS.run_seconds,
-    sign: StopSign | None = None,
+    stop_signal: StopSignal | None = None,
 ) -> Iterator[ForgetProgress]:
-    """States from the first picture to the measured slider.
+    """States from the first image to the measured strengths.
 
-    Raises an AtlasError when nothing can be learned from these pictures.
+    Raises an AtlasError when nothing can be learned from these images.
     """
-    sign = sign or StopSign()
-    target, control = yield from _read(engine, wish, sign)
-    run = engine.negate(target.support, control.support, keep=wish.keep, seed=wish.seed)
-    taught = RunProgress("look", left_out=(*target.left_out, *control.left_out))
-    yield ForgetProgress(taught)
-    for step in sign.over(run):
-        taught = after(taught, step)
-        yield ForgetProgress(replace(taught, share=RUN_SHARE * taught.share, estimates=()))
+    stop_signal = stop_signal or StopSignal()
+    target, control = yield from _read(engine, request, stop_signal)
+
+    # search and learn
+    run = engine.negate(target.support, control.support, keep=request.keep, seed=request.seed)
+    progress = RunProgress("look", left_out=(*target.left_out, *control.left_out))
+    yield ForgetProgress(progress)
+    for step in stop_signal.follow(run):
+        progress = advance(progress, step)
+        yield ForgetProgress(replace(progress, share=RUN_SHARE * progress.share, estimates=()))
         if step.seconds > most_seconds:
             run.cancel()
     result = run.result()
     stopped = result.outcome.value != "finished"
+
+    # measure both sides at each strength
     strengths = (STRENGTHS[0], STRENGTHS[-1]) if stopped else STRENGTHS  # who stops wants to be done
     curve: list[atlas.ForgettingPoint] = []
     for place, strength in enumerate(strengths):
         share = RUN_SHARE + (1 - RUN_SHARE) * place / len(strengths)
-        measuring = replace(taught, phase="measure", index=place, of=len(strengths), share=share)
+        measuring = replace(progress, phase="measure", index=place, of=len(strengths), share=share)
         yield ForgetProgress(replace(measuring, seconds_left=None, estimates=()))
         curve += atlas.forgetting_curve(
             engine, result.recipe, target.support, control.support, scales=(strength,)
         )
-    kept = ForgetResult(
+    saved = ForgetResult(
         result.recipe,
         result.verdict.sentence,
         result.verdict.helped,
         tuple(curve),
-        target.shown,
-        control.shown,
-        keep=wish.keep,
+        target.images,
+        control.images,
+        keep=request.keep,
         seconds=result.seconds,
         stopped=stopped,
     )
-    yield ForgetProgress(replace(taught, phase="done", share=1.0, seconds_left=0.0), kept)
+    yield ForgetProgress(replace(progress, phase="done", share=1.0, seconds_left=0.0), saved)
 
 
-def look(
-    engine: atlas.Atlas, kept: ForgetResult, strength: float
-) -> list[tuple[atlas.Comparison, tuple[LabelledImage, ...]]]:
-    """Some pictures of each side, as the model was and at this strength, among the classes of their side."""
-    weaker = atlas.scale_recipe(kept.recipe, strength)
-    seen = []
-    for side in (kept.target, kept.control):
-        some = _spread(side, LOOKED_AT)
-        own = tuple(dict.fromkeys(one.truth for one in side if one.truth is not None))
-        told = engine.compare([one.picture for one in some], weaker)
-        seen.append((atlas.Comparison(_among(told.zero_shot, own), _among(told.adapted, own)), some))
-    return seen
+def compare_at(
+    engine: atlas.Atlas, result: ForgetResult, strength: float
+) -> tuple[SideComparison, SideComparison]:
+    """Some images of the target and of the control at this strength."""
+    scaled = atlas.scale_recipe(result.recipe, strength)
+
+    def compare(side: Images) -> SideComparison:
+        images = _evenly_spaced(side, COMPARED_IMAGES)
+        classes = tuple(dict.fromkeys(one.label for one in side if one.label is not None))
+        both = engine.compare([one.image for one in images], scaled)
+        among_own = atlas.Comparison(_restrict(both.zero_shot, classes), _restrict(both.adapted, classes))
+        return SideComparison(among_own, images)
+
+    return compare(result.target), compare(result.control)
 
 
-def pictures_of(
-    engine: atlas.Atlas, wish: ForgetRequest
-) -> tuple[tuple[LabelledImage, ...], tuple[LabelledImage, ...]]:
-    """The pictures of both sides, as small as the model sees them."""
-    reading = _read(engine, wish, StopSign())
+def read_sides(engine: atlas.Atlas, request: ForgetRequest) -> tuple[Images, Images]:
+    """The images of the target and of the control, as small as the model sees them."""
+    reading = _read(engine, request, StopSignal())
     while True:
         try:
             next(reading)
         except StopIteration as ended:
             target, control = ended.value
-            return target.shown, control.shown
+            return target.images, control.images
 
 
-def rows_of(samples: Sequence[SampleFile]) -> tuple[ClassRow, ...]:
-    """Pictures by their class, in the order the classes come up."""
+def group_by_class(files: Sequence[ImageFile]) -> tuple[ClassRow, ...]:
+    """Images by their class, in the order the classes come up."""
     found: dict[str, list[str]] = {}
-    for sample in samples:
-        if not sample.truth:
-            raise atlas.AtlasError(forget_text.no_class(Path(sample.path).name))
-        found.setdefault(sample.truth, []).append(sample.path)
+    for file in files:
+        if not file.label:
+            raise atlas.AtlasError(text.forget.no_class(Path(file.path).name))
+        found.setdefault(file.label, []).append(file.path)
     return tuple(ClassRow(name, tuple(paths)) for name, paths in found.items())
 
 
-def shell_line(kept: ForgetResult, recipe: str, *, origin: Origin = SHIPPED) -> str:
-    """The command that makes the same recipe again from two folders of the same pictures."""
+def shell_command(result: ForgetResult, recipe: str, *, origin: ModelOrigin = SHIPPED) -> str:
+    """The command that makes the same recipe again from two folders of the same images."""
     usual = atlas.NegateConfig().keep
-    keep = "" if kept.keep == usual else f" --keep {kept.keep:g}"
-    seed = f" --seed {kept.recipe.seed}" if kept.recipe.seed else ""
-    folders = f"--target {forget_text.TARGET_FOLDER} --control {forget_text.CONTROL_FOLDER}"
-    stopped = [f"# {text.STOPPED_COMMENT}"] if kept.stopped else []
-    learned = f"atlas adapt negate {folders}{keep}{seed}{model_flags(origin)} -o {shlex.quote(recipe)}"
-    return "\n".join([*bank_lines(origin), *stopped, learned])
+    keep = "" if result.keep == usual else f" --keep {result.keep:g}"
+    seed = f" --seed {result.recipe.seed}" if result.recipe.seed else ""
+    folders = f"--target {text.forget.TARGET_FOLDER} --control {text.forget.CONTROL_FOLDER}"
+    stopped = [f"# {text.takeaway.STOPPED_COMMENT}"] if result.stopped else []
+    command = f"atlas adapt negate {folders}{keep}{seed}{model_flags(origin)} -o {shlex.quote(recipe)}"
+    return "\n".join([*bank_commands(origin), *stopped, command])
 
 
 @dataclass(frozen=True, eq=False)
 class _Side:
     support: atlas.Support
-    shown: tuple[LabelledImage, ...]
+    images: Images
     left_out: tuple[str, ...]
 
 
-def _side(name: str, rows: Sequence[ClassRow]) -> FewShotRequest:
+def _check_side(name: str, rows: Sequence[ClassRow]) -> FewShotRequest:
     if not rows:
-        raise atlas.AtlasError(forget_text.nothing_to(name))
+        raise atlas.AtlasError(text.forget.no_images(name))
     try:
         return FewShotRequest(tuple(rows))
     except atlas.AtlasError as error:
-        raise atlas.AtlasError(forget_text.about(name, str(error))) from None
+        raise atlas.AtlasError(text.forget.refused_side(name, str(error))) from None
 
 
 def _read(
-    engine: atlas.Atlas, wish: ForgetRequest, sign: StopSign
+    engine: atlas.Atlas, request: ForgetRequest, stop_signal: StopSignal
 ) -> Generator[ForgetProgress, None, tuple[_Side, _Side]]:
-    """Both sides; a generator that gives them back at its end."""
+    """Yields how far the reading is; returns the target and the control."""
     sides: list[_Side] = []
-    total = wish.target.total + wish.control.total
-    for lesson in (wish.target, wish.control):
-        before = wish.target.total if sides else 0
-        reading = Reading(0, lesson.total)
-        for reading in read_lesson(lesson):
+    total = request.target.total + request.control.total
+    for side in (request.target, request.control):
+        before = request.target.total if sides else 0
+        reading = ReadProgress(0, side.total)
+        for reading in read_request(side):
             yield ForgetProgress(RunProgress("read", index=before + reading.seen, of=max(total, 1)))
-            sign.heed()
-        sides.append(_as_side(engine, reading))
+            stop_signal.raise_if_set()
+        sides.append(_shrink_side(engine, reading))
     return sides[0], sides[1]
 
 
-def _as_side(engine: atlas.Atlas, reading: Reading) -> _Side:
+def _shrink_side(engine: atlas.Atlas, reading: ReadProgress) -> _Side:
     support = reading.support
     assert support is not None  # the last state of a reading has it
-    small = as_seen(engine, support.images, support.classes)
-    shown = tuple(replace(one, picture=seen) for one, seen in zip(reading.learned, small, strict=True))
-    return _Side(atlas.Support(tuple(small), support.labels, support.classes), shown, reading.left_out)
+    images = shrink_to_model(engine, reading.learned)
+    small = atlas.Support(tuple(one.image for one in images), support.labels, support.classes)
+    return _Side(small, images, reading.left_out)
 
 
-def _spread(side: tuple[LabelledImage, ...], count: int) -> tuple[LabelledImage, ...]:
-    """So many of them, at equal distances."""
-    if len(side) <= count:
-        return side
-    return tuple(side[place * len(side) // count] for place in range(count))
+def _evenly_spaced(images: Images, count: int) -> Images:
+    if len(images) <= count:
+        return images
+    return tuple(images[place * len(images) // count] for place in range(count))
 
 
-def _among(told: atlas.Predictions, classes: tuple[str, ...]) -> atlas.Predictions:
-    """The same predictions when only these classes can be chosen."""
-    probs = told.probs[:, [told.classes.index(name) for name in classes]]
-    return atlas.Predictions(told.names, classes, probs / probs.sum(dim=1, keepdim=True).clamp_min(1e-12))
+def _restrict(predictions: atlas.Predictions, classes: tuple[str, ...]) -> atlas.Predictions:
+    """The same predictions when only these classes can be chosen: probabilities (N C), summing to 1."""
+    probs = predictions.probs[:, [predictions.classes.index(name) for name in classes]]
+    return atlas.Predictions(
+        predictions.names, classes, probs / probs.sum(dim=1, keepdim=True).clamp_min(1e-12)
+    )

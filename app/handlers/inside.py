@@ -1,46 +1,46 @@
-"""What a recipe is made of: its donors, maps of them, and what happens when some are turned down.
+"""What a recipe is made of: its task vectors, maps of them, and what happens when some are scaled.
 
-Knows nothing of Gradio and nothing of HTML.
+On the page, and in the endpoints' JSON, a task vector is called a donor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import atlas_engine as atlas
-from app import api_text, inside_text
-from app.state import SavedResult
+from app import text
+from app.handlers.few_shot import SavedResult
 from atlas_engine.views.coefficients import heat_grid, kinds_in, similarities, similarity_grid
 from atlas_engine.views.heatmap import Grid
 
 __all__ = [
     "MAPS",
-    "MOST",
-    "Donor",
-    "Inside",
-    "alike",
-    "donors_of",
-    "heat",
-    "look_inside",
-    "strengths",
-    "turned",
+    "MAX_STRENGTH",
+    "RecipeContents",
+    "Strengths",
+    "TaskVectorFacts",
+    "coefficient_map",
+    "compare_scaled",
+    "inspect_recipe",
+    "list_task_vectors",
+    "parse_strengths",
+    "similarity_map",
 ]
 
-MOST = 2.0  # times as learned: how far a donor or a layer can be turned up
+MAX_STRENGTH = 2.0  # times as learned: how far a task vector or a layer can be turned up
 
 MAPS = ("mixed", "moved")
-"""What a map can show: how much of a donor is mixed in, or how far that moves the model."""
+"""What a map can show: how much of a task vector is mixed in, or how far that moves the model."""
 
 
 @dataclass(frozen=True)
-class Donor:
-    """A task vector: what it was trained on, and what it does in a recipe."""
+class TaskVectorFacts:
+    """What a task vector was trained on, and what it does in a recipe."""
 
     name: str
     dataset: str
-    classes: str  # how many, and how many pictures, as its maker wrote it
+    classes: str  # how many, and how many images, as its maker wrote it
     images: str
     before: float | None  # accuracy of zero-shot there, and after training
     after: float | None
@@ -49,33 +49,41 @@ class Donor:
 
 
 @dataclass(frozen=True)
-class Inside:
-    """A recipe's donors, the one that moves most first, the layers it moves, and its kinds of block."""
+class RecipeContents:
+    """A recipe's task vectors, the one that moves most first, the layers it moves, and its kinds of block."""
 
-    donors: tuple[Donor, ...]
-    layers: tuple[int, ...]
-    kinds: tuple[str, ...]
+    task_vectors: tuple[TaskVectorFacts, ...] = ()
+    layers: tuple[int, ...] = ()
+    kinds: tuple[str, ...] = ()
 
     @property
     def moves(self) -> bool:
-        """Whether it draws on donors at all; a head alone, or zero-shot, does not."""
+        """Whether it draws on task vectors at all; a head alone, or zero-shot, does not."""
         return bool(self.layers)
 
 
-def look_inside(engine: atlas.Atlas, recipe: atlas.Recipe) -> Inside:
-    """Everything that stays the same while one plays with it."""
+@dataclass(frozen=True)
+class Strengths:
+    """Factors for task vectors by name and for layers by number; 0 takes one out, 1 is as learned."""
+
+    tasks: Mapping[str, float]
+    layers: Mapping[int, float]
+
+
+def inspect_recipe(engine: atlas.Atlas, recipe: atlas.Recipe) -> RecipeContents:
+    """What the recipe draws on, and how much each part moves the model."""
     moved = atlas.contributions(recipe.coefficients, engine.bank)
-    known = {donor.name: donor for donor in donors_of(engine)}
-    donors = tuple(replace(known[one.task], length=one.length, share=one.share) for one in moved.top())
+    known = {facts.name: facts for facts in list_task_vectors(engine)}
+    task_vectors = tuple(replace(known[one.task], length=one.length, share=one.share) for one in moved.top())
     lengths = moved.by_layer.sum(dim=0).tolist()
     layers = tuple(layer for layer, length in zip(moved.layers, lengths, strict=True) if length > 0)
-    return Inside(donors, layers, kinds_in(moved))
+    return RecipeContents(task_vectors, layers, kinds_in(moved))
 
 
-def donors_of(engine: atlas.Atlas) -> tuple[Donor, ...]:
-    """Every donor that there is, by name, whether a recipe draws on it or not."""
-    donors = [
-        Donor(
+def list_task_vectors(engine: atlas.Atlas) -> tuple[TaskVectorFacts, ...]:
+    """Every task vector of the engine's bank, by name, whether a recipe draws on it or not."""
+    found = [
+        TaskVectorFacts(
             task,
             info.dataset,
             info.provenance.get("classes", ""),
@@ -85,24 +93,63 @@ def donors_of(engine: atlas.Atlas) -> tuple[Donor, ...]:
         )
         for task, info in zip(engine.bank.tasks, engine.bank.infos, strict=True)
     ]
-    return tuple(sorted(donors, key=lambda donor: atlas.natural_key(donor.name)))
+    return tuple(sorted(found, key=lambda facts: atlas.natural_key(facts.name)))
 
 
-def alike(engine: atlas.Atlas) -> Grid:
-    """The map of how alike the donors are."""
+def similarity_map(engine: atlas.Atlas) -> Grid:
+    """The cosine between each two task vectors of the bank."""
     return similarity_grid(similarities(engine.bank))
 
 
-def heat(
+def coefficient_map(
     engine: atlas.Atlas, recipe: atlas.Recipe, *, shows: str = MAPS[0], by: str = "layer", kind: str = ""
 ) -> Grid:
-    """The map of donors × layers (or kinds), of all kinds of block or of one, without what stays still."""
+    """Task vectors × layers (or kinds of block), of all kinds or of one, without the columns of zeros."""
     of = recipe.coefficients if shows == MAPS[0] else atlas.contributions(recipe.coefficients, engine.bank)
-    return _without_still(heat_grid(of, by=by, kind=kind or None))
+    return _without_zero_columns(heat_grid(of, by=by, kind=kind or None))
 
 
-def _without_still(grid: Grid) -> Grid:
-    """The grid without its columns of zeros: layers that a recipe does not touch."""
+def compare_scaled(engine: atlas.Atlas, result: SavedResult, strengths: Strengths) -> atlas.Comparison | None:
+    """The samples by the recipe as it is, and with these strengths; None without samples."""
+    if result.comparison is None:
+        return None
+    scaled = result.recipe.scaled(tasks=strengths.tasks, layers=strengths.layers)
+    now = engine.compare([sample.image for sample in result.samples], scaled)
+    return atlas.Comparison(result.comparison.adapted, now.adapted)
+
+
+def parse_strengths(contents: RecipeContents, *, tasks: object, layers: object) -> Strengths:
+    """Strengths from a program's JSON objects; unknown names and numbers out of range are refused."""
+    tasks, layers = _as_mapping(tasks), _as_mapping(layers)
+    known = tuple(facts.name for facts in contents.task_vectors)
+    for name in tasks:
+        if name not in known:
+            raise atlas.AtlasError(text.api.unknown_task(name, known))
+    try:
+        by_task = {name: _factor(value) for name, value in tasks.items()}
+        by_layer = {int(number): _factor(value) for number, value in layers.items()}
+    except (TypeError, ValueError):
+        raise atlas.AtlasError(text.api.bad_strengths({**tasks, **layers})) from None
+    return Strengths(by_task, by_layer)
+
+
+def _as_mapping(given: object) -> Mapping[str, float]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise atlas.AtlasError(text.api.bad_strengths(given))
+    return given
+
+
+def _factor(value: float) -> float:
+    factor = float(value)
+    if not 0 <= factor <= MAX_STRENGTH:
+        raise ValueError
+    return factor
+
+
+def _without_zero_columns(grid: Grid) -> Grid:
+    """The grid without the layers that a recipe does not touch, and a word on how many those are."""
     moving = [place for place, column in enumerate(zip(*grid.values, strict=True)) if any(column)]
     if len(moving) in (0, len(grid.columns)):
         return grid
@@ -110,46 +157,5 @@ def _without_still(grid: Grid) -> Grid:
         grid,
         columns=tuple(grid.columns[place] for place in moving),
         values=tuple(tuple(row[place] for place in moving) for row in grid.values),
-        about=f"{grid.about} {inside_text.still(len(grid.columns) - len(moving))}",
+        about=f"{grid.about} {text.inside.zero_columns(len(grid.columns) - len(moving))}",
     )
-
-
-def strengths(
-    engine: atlas.Atlas,
-    recipe: atlas.Recipe,
-    *,
-    tasks: Mapping[str, float] | None,
-    layers: Mapping[str, float] | None,
-) -> dict[str, Mapping[Any, float]]:
-    """What `turned` takes, from what a program says; strange names and numbers are refused."""
-    for given in (tasks, layers):
-        if not (given is None or isinstance(given, Mapping)):
-            raise atlas.AtlasError(api_text.no_strengths(given))
-    known = tuple(donor.name for donor in look_inside(engine, recipe).donors)
-    for name in tasks or {}:
-        if name not in known:
-            raise atlas.AtlasError(api_text.no_donor(name, known))
-    try:
-        by_task = {name: _factor(value) for name, value in (tasks or {}).items()}
-        by_layer = {int(number): _factor(value) for number, value in (layers or {}).items()}
-    except (TypeError, ValueError):
-        raise atlas.AtlasError(api_text.no_strengths({**(tasks or {}), **(layers or {})})) from None
-    return {"tasks": by_task, "layers": by_layer}
-
-
-def _factor(value: float) -> float:
-    factor = float(value)
-    if not 0 <= factor <= MOST:
-        raise ValueError
-    return factor
-
-
-def turned(
-    engine: atlas.Atlas, kept: SavedResult, *, tasks: Mapping[str, float], layers: Mapping[int, float]
-) -> atlas.Comparison | None:
-    """The samples by the recipe as it is, and with some donors or layers scaled; None without samples."""
-    if kept.comparison is None:
-        return None
-    scaled = kept.recipe.scaled(tasks=tasks, layers=layers)
-    now = engine.compare([sample.picture for sample in kept.samples], scaled)
-    return atlas.Comparison(kept.comparison.adapted, now.adapted)

@@ -1,4 +1,4 @@
-"""Files and lines to take away: the recipe, the weights, how to make them again. Knows nothing of Gradio."""
+"""Files and lines to take away: the recipe, the weights, and code that makes them again."""
 
 from __future__ import annotations
 
@@ -9,188 +9,225 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import atlas_engine as atlas
-from app import roll_text, text
-from app.handlers.choices import Choices, RollChoices
-from app.handlers.lesson import SampleFile, read_samples
-from app.handlers.teach import compared
+from app import text
+from app.handlers.few_shot import SavedResult, compare_samples
+from app.handlers.settings import FewShotSettings, UnlabelledSettings
+from app.handlers.uploads import ImageFile, read_samples
 from app.limits import LIMITS
-from app.state import SavedResult
 
 __all__ = [
     "SHIPPED",
-    "Origin",
-    "bank_lines",
-    "command_lines",
+    "ModelOrigin",
+    "bank_commands",
+    "fits",
     "load_recipe",
     "model_flags",
     "origin_of",
-    "python_lines",
+    "python_code",
     "save_recipe",
     "save_weights",
+    "shell_commands",
 ]
 
-ENDING = ".atlas.safetensors"
-BANK = "bank.safetensors"
-TOWER = "visual."
+RECIPE_ENDING = ".atlas.safetensors"
+BANK_FILE = "bank.safetensors"
+TOWER_PREFIX = "visual."  # of the image tower's weights in open_clip
 
 
 @dataclass(frozen=True)
-class Origin:
-    """What a recipe was made with: the model, none for the one that ships; the public bank, if it is one."""
+class ModelOrigin:
+    """What a recipe was made with: the model ('' for the one that ships), and its bank if it is public."""
 
     model: str = ""
-    public: str = ""  # as `atlas bank import` calls it
+    public_bank: str = ""  # as `atlas bank import` calls it
     storage: str = ""
 
 
-SHIPPED = Origin()
+SHIPPED = ModelOrigin()
 
 
-def origin_of(engine: atlas.Atlas, *, bundled: str | None) -> Origin:
-    """The model and bank that answer now; `bundled` is the model whose bank ships, if this page has it."""
+def origin_of(engine: atlas.Atlas, *, bundled: str | None) -> ModelOrigin:
+    """The model and bank that answer now; `bundled` names the model whose bank ships, if this page has it."""
     model = engine.backbone.name
     if model == bundled:
         return SHIPPED
     file = engine.bank_path.name if engine.bank_path is not None else ""
-    public = {offer.file: offer for offer in atlas.available_models() if offer.file}.get(file)
-    return Origin(model) if public is None else Origin(model, Path(file).stem, engine.bank.storage)
+    is_public = file != "" and file in {offer.file for offer in atlas.available_models()}
+    return ModelOrigin(model, Path(file).stem, engine.bank.storage) if is_public else ModelOrigin(model)
+
+
+# ---- files
 
 
 def save_recipe(recipe: atlas.Recipe, folder: Path) -> str:
-    """The recipe as a file in `folder`, named after its classes."""
-    path = folder / f"{_slug(recipe.classes)}{ENDING}"
+    """The path of the recipe, written to `folder` under a name made of its classes."""
+    path = folder / _recipe_name(recipe)
     recipe.save(path)
     return str(path)
 
 
 def load_recipe(
-    engine: atlas.Atlas, path: str, samples: Sequence[SampleFile]
+    engine: atlas.Atlas, path: str, samples: Sequence[ImageFile]
 ) -> tuple[SavedResult, tuple[str, ...]]:
-    """A recipe that a visitor brings, tried on the samples; a kind refusal if it is for another bank."""
+    """A recipe that a visitor brings, tried on the samples; and the sentences for samples left out.
+
+    Raises an AtlasError that names the file where it is no recipe, or one for another model or bank.
+    """
     name = Path(path).name
     try:
         recipe = atlas.Recipe.load(path)
     except atlas.AtlasError as error:
-        raise atlas.AtlasError(str(error).replace(path, name)) from None
+        raise atlas.AtlasError(str(error).replace(path, name)) from None  # no folder of this machine
     try:
-        recipe.check(model_fingerprint=engine.fingerprint, bank_fingerprint=engine.bank.fingerprint)
+        _check_fit(recipe, engine)
     except atlas.AtlasError as error:
         raise atlas.AtlasError(f"{name}: {error}") from None
     if len(recipe.classes) > LIMITS.classes:  # each is read by the text tower, while everybody else waits
-        raise atlas.AtlasError(text.many_recipe_classes(name, len(recipe.classes)))
-    shown, refused = read_samples(samples, recipe.classes)
-    kept = SavedResult(recipe, text.BROUGHT, samples=shown, comparison=compared(engine, recipe, shown))
-    return kept, refused
+        raise atlas.AtlasError(text.takeaway.many_recipe_classes(name, len(recipe.classes)))
+    images, left_out = read_samples(samples, recipe.classes)
+    comparison = compare_samples(engine, recipe, images)
+    return SavedResult(recipe, text.result.BROUGHT, samples=images, comparison=comparison), left_out
 
 
 def save_weights(engine: atlas.Atlas, recipe: atlas.Recipe, folder: Path) -> str:
-    """The adapted image tower's weights as a safetensors file in `folder`, under open_clip's names.
+    """The path of the adapted image tower's weights, written to `folder` under open_clip's names.
 
-    Where no block moved it is the base model's, and refused: what was learned, if anything, is the head.
+    Where no block moved they are the base model's, and refused: what was learned, if anything, is the head.
     """
     if not bool(recipe.coefficients.values.any()):
-        raise atlas.AtlasError(text.NO_BLOCK_MOVED)
-    path = folder / f"{_slug(recipe.classes)}-image-tower.safetensors"
-    base = {TOWER + name: tensor for name, tensor in engine.backbone.visual.state_dict().items()}
+        raise atlas.AtlasError(text.takeaway.NO_BLOCK_MOVED)
+    path = folder / f"{_file_stem(recipe.classes)}-image-tower.safetensors"
+    base = {TOWER_PREFIX + name: tensor for name, tensor in engine.backbone.visual.state_dict().items()}
     atlas.export(path, state=base, theta=dict(engine.adapted(recipe).named_parameters()))
     return str(path)
 
 
-def python_lines(kept: SavedResult, *, origin: Origin = SHIPPED) -> str:
-    """Python that uses this very recipe and, where it was learned here, makes it again from the pictures."""
-    name = f"{_slug(kept.recipe.classes)}{ENDING}"
+def fits(recipe: atlas.Recipe, engine: atlas.Atlas) -> bool:
+    """Whether the recipe was made with this engine's model and bank."""
+    try:
+        _check_fit(recipe, engine)
+    except atlas.AtlasError:
+        return False
+    return True
+
+
+def _check_fit(recipe: atlas.Recipe, engine: atlas.Atlas) -> None:
+    recipe.check(model_fingerprint=engine.fingerprint, bank_fingerprint=engine.bank.fingerprint)
+
+
+# ---- lines to copy
+
+
+def python_code(result: SavedResult, *, origin: ModelOrigin = SHIPPED) -> str:
+    """Python that uses this very recipe and, where it was learned here, makes it again from the images."""
+    name = _recipe_name(result.recipe)
     lines = [
-        *(["from pathlib import Path", ""] if isinstance(kept.choices, RollChoices) else []),
+        *(["from pathlib import Path", ""] if isinstance(result.settings, UnlabelledSettings) else []),
         "import atlas_engine as atlas",
         "",
-        *_opening(origin),
+        *_open_lines(origin),
         f'    recipe = atlas.Recipe.load("{name}")',
         '    print(engine.compare(["new.jpg"], recipe).adapted)',
     ]
-    if kept.choices is not None:
-        again = [*_notes(kept), *_again(kept.choices, kept.recipe.classes), f'result.save("{name}")']
+    if result.settings is not None:
+        again = _learn_lines(result.settings, result.recipe.classes)
+        again = [*_stopped_comment(result), *again, f'result.save("{name}")']
         lines += ["", *(f"    {line}" for line in again)]
     return "\n".join(lines)
 
 
-def command_lines(kept: SavedResult, *, origin: Origin = SHIPPED) -> str:
+def shell_commands(result: SavedResult, *, origin: ModelOrigin = SHIPPED) -> str:
     """The same from a terminal."""
-    name = f"{_slug(kept.recipe.classes)}{ENDING}"
-    made: list[str] = []
-    if kept.choices is not None:
-        learned = f"{_command(kept.choices, kept.recipe.classes)}{model_flags(origin)} -o {name}"
-        made = [*bank_lines(origin), *_notes(kept), learned]
-    return "\n".join([*made, f"atlas show {name}"])
+    name = _recipe_name(result.recipe)
+    learn: list[str] = []
+    if result.settings is not None:
+        command = f"{_learn_command(result.settings, result.recipe.classes)}{model_flags(origin)} -o {name}"
+        learn = [*bank_commands(origin), *_stopped_comment(result), command]
+    return "\n".join([*learn, f"atlas show {name}"])
 
 
-def model_flags(origin: Origin) -> str:
-    """What tells a command the model and its bank."""
-    return f" --model {shlex.quote(origin.model)} --bank {BANK}" if origin.model else ""
+def model_flags(origin: ModelOrigin) -> str:
+    """The flags that name the model and its bank; '' for the one that ships."""
+    return f" --model {shlex.quote(origin.model)} --bank {BANK_FILE}" if origin.model else ""
 
 
-def bank_lines(origin: Origin) -> list[str]:
-    """How the bank's file comes about, where a command needs one."""
-    if origin.public:
-        return [f"atlas bank import {origin.public} --storage {origin.storage} -o {BANK}"]
-    return [f"# {text.BANK_COMMENT}"] if origin.model else []
+def bank_commands(origin: ModelOrigin) -> list[str]:
+    """The command that makes the bank's file, or a comment on it, where `model_flags` names one."""
+    if origin.public_bank:
+        return [f"atlas bank import {origin.public_bank} --storage {origin.storage} -o {BANK_FILE}"]
+    return [f"# {text.takeaway.BANK_COMMENT}"] if origin.model else []
 
 
-def _opening(origin: Origin) -> list[str]:
+def _open_lines(origin: ModelOrigin) -> list[str]:
     """Python that opens the model with the bank that the recipe was made with."""
-    if origin.public:
+    if origin.public_bank:
         return [
-            f"*_, ready = atlas.prepare({origin.model!r})  # {text.PREPARE_COMMENT}",
+            f"*_, ready = atlas.prepare({origin.model!r})  # {text.takeaway.PREPARE_COMMENT}",
             "with ready.engine as engine:",
         ]
     if origin.model:
-        return [f"# {text.BANK_COMMENT}", f'with atlas.open({origin.model!r}, bank="{BANK}") as engine:']
+        return [
+            f"# {text.takeaway.BANK_COMMENT}",
+            f'with atlas.open({origin.model!r}, bank="{BANK_FILE}") as engine:',
+        ]
     return ["with atlas.open() as engine:"]
 
 
-def _notes(kept: SavedResult) -> list[str]:
-    """A line for a result that ended early, which nobody can stop at the same moment again."""
-    return [f"# {text.STOPPED_COMMENT}"] if kept.stopped else []
+def _stopped_comment(result: SavedResult) -> list[str]:
+    """A comment for a result that ended early, which nobody can stop at the same moment again."""
+    return [f"# {text.takeaway.STOPPED_COMMENT}"] if result.stopped else []
 
 
-def _again(chosen: Choices | RollChoices, classes: Sequence[str]) -> list[str]:
+def _learn_lines(settings: FewShotSettings | UnlabelledSettings, classes: Sequence[str]) -> list[str]:
     """Python that learns the same again."""
-    if isinstance(chosen, RollChoices):
+    if isinstance(settings, UnlabelledSettings):
         return [
-            f"# {roll_text.AGAIN_COMMENT}",
+            f"# {text.unlabelled.AGAIN_COMMENT}",
             'photos = sorted(Path("my_photos").iterdir(), key=lambda path: atlas.natural_key(path.name))',
-            f'result = engine.test_time(photos, {list(classes)!r}, objective="{chosen.objective}", '
-            f"seed={chosen.seed}).result()",
+            f'result = engine.test_time(photos, {list(classes)!r}, objective="{settings.objective}", '
+            f"seed={settings.seed}).result()",
         ]
     return [
-        f"# {text.AGAIN_COMMENT}",
+        f"# {text.takeaway.AGAIN_COMMENT}",
         'support = atlas.Support.from_folder("my_pictures")',
-        f"config = atlas.FewShotConfig(steps={chosen.config.steps}, lr={chosen.config.lr})",
-        f'result = engine.few_shot(support, method="{chosen.method}", config=config, '
-        f"seed={chosen.seed}).result()",
+        f"config = atlas.FewShotConfig(steps={settings.config.steps}, lr={settings.config.lr})",
+        f'result = engine.few_shot(support, method="{settings.method}", config=config, '
+        f"seed={settings.seed}).result()",
     ]
 
 
-def _command(chosen: Choices | RollChoices, classes: Sequence[str]) -> str:
-    """The command that learns the same again, with the flags that are not as usual."""
-    if isinstance(chosen, RollChoices):
-        usual = RollChoices()
-        flags = _flags(("objective", chosen.objective, usual.objective), ("seed", chosen.seed, usual.seed))
+def _learn_command(settings: FewShotSettings | UnlabelledSettings, classes: Sequence[str]) -> str:
+    """The command that learns the same again, with the flags that differ from their defaults."""
+    if isinstance(settings, UnlabelledSettings):
+        defaults = UnlabelledSettings()
+        flags = _flags(
+            ("objective", settings.objective, defaults.objective), ("seed", settings.seed, defaults.seed)
+        )
         return f"atlas adapt test-time my_photos --classes {shlex.quote(','.join(classes))}{flags}"
-    plain = Choices()
+    usual = FewShotSettings()
     flags = _flags(
-        ("method", chosen.method, plain.method),
-        ("steps", chosen.config.steps, plain.steps),
-        ("lr", chosen.lr, plain.lr),
-        ("seed", chosen.seed, plain.seed),
+        ("method", settings.method, usual.method),
+        ("steps", settings.config.steps, usual.steps),
+        ("lr", settings.lr, usual.lr),
+        ("seed", settings.seed, usual.seed),
     )
     return f"atlas adapt few-shot my_pictures{flags}"
 
 
-def _flags(*told: tuple[str, object, object]) -> str:
-    return "".join(f" --{flag} {value}" for flag, value, usual in told if value != usual)
+def _flags(*values: tuple[str, object, object]) -> str:
+    """`--name value` for each (name, value, default) whose value is not the default."""
+    return "".join(f" --{name} {value}" for name, value, default in values if value != default)
 
 
-def _slug(classes: Sequence[str]) -> str:
-    """A file name of plain letters from the first classes: `otter-seal-walrus`."""
+def _recipe_name(recipe: atlas.Recipe) -> str:
+    return f"{_file_stem(recipe.classes)}{RECIPE_ENDING}"
+
+
+def _file_stem(classes: Sequence[str]) -> str:
+    """A file name of plain letters from the first classes.
+
+    >>> _file_stem(["Otter", "sea lion"])
+    'otter-sea-lion'
+    """
     words = (re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")[:20] for name in classes[:3])
     return "-".join(word for word in words if word) or "recipe"

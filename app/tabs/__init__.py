@@ -1,1 +1,1 @@
-"""One module a tab: its components and their wiring. Know nothing of torch."""
+"""One module a tab: its components and their wiring. They know nothing of torch."""

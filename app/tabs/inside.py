@@ -1,261 +1,353 @@
-"""The panel that looks inside a result: the map of its donors, and sliders to turn them. Knows no torch."""
+"""The panel that looks inside a result: the map of its task vectors, and sliders to scale them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 import atlas_engine as atlas
-from app import compare_cards, components, donor_text, inside_cards, inside_text, text
-from app.engines import Answering
-from app.events import DEVICE, PRIVATE, QUICK, html_errors
-from app.handlers.inside import MAPS, MOST, Inside, alike, donors_of, heat, look_inside, turned
+from app import text, views
+from app.events import DEVICE, PRIVATE, QUICK, Updates, Values, html_errors
+from app.handlers.few_shot import SavedResult
+from app.handlers.inside import (
+    MAPS,
+    MAX_STRENGTH,
+    RecipeContents,
+    Strengths,
+    coefficient_map,
+    compare_scaled,
+    inspect_recipe,
+    list_task_vectors,
+    similarity_map,
+)
 from app.limits import LIMITS
-from app.markup import heading, note
-from app.state import SavedResult
-from app.tabs.holding import ResultState
+from app.session import CurrentModel
+from app.tabs import components
+from app.tabs.result_state import ResultState
 
-__all__ = ["InsidePanel", "inside_panel"]
+__all__ = ["InsidePanel"]
 
 AS_LEARNED = 1.0
-ANY = ""  # of layers or donors: none is chosen
+ANY = ""  # of layers, task vectors or kinds: none is chosen
+BY_LAYER = "layer"
+
+Choices = list[tuple[str, str]]  # labels with values
+
+
+@dataclass(frozen=True)
+class _MapControls:
+    """What the map shows."""
+
+    shows: gr.Radio
+    by: gr.Radio
+    kind: gr.Dropdown
+
+
+@dataclass(frozen=True)
+class _StrengthControls:
+    """Sliders for the first task vectors, and for another one and a layer that are chosen beside them."""
+
+    sliders: tuple[gr.Slider, ...]
+    other: gr.Dropdown
+    other_strength: gr.Slider
+    layer: gr.Dropdown
+    layer_strength: gr.Slider
+
+    @property
+    def all(self) -> list[Any]:
+        return [*self.sliders, self.other, self.other_strength, self.layer, self.layer_strength]
+
+    def read(self, values: Values, contents: RecipeContents) -> Strengths:
+        """The factors that differ from as learned."""
+        tasks = {
+            facts.name: float(values[slider])
+            for facts, slider in zip(contents.task_vectors, self.sliders, strict=False)
+            if values[slider] != AS_LEARNED
+        }
+        other, layer = values[self.other], values[self.layer]
+        if other not in (None, ANY) and values[self.other_strength] != AS_LEARNED:
+            tasks[other] = float(values[self.other_strength])
+        layers = {}
+        if layer not in (None, ANY) and values[self.layer_strength] != AS_LEARNED:
+            layers[int(layer)] = float(values[self.layer_strength])
+        return Strengths(tasks, layers)
+
+    def reset(self) -> Updates:
+        """All as learned, and nothing chosen."""
+        strengths = dict.fromkeys((*self.sliders, self.other_strength, self.layer_strength), AS_LEARNED)
+        return {**strengths, self.other: ANY, self.layer: ANY}
+
+    def offer(self, contents: RecipeContents) -> Updates:
+        """The same, for the task vectors and layers of another result."""
+        updates = self.reset()
+        for place, slider in enumerate(self.sliders):
+            updates[slider] = gr.update(**_slider_labels(contents, place), value=AS_LEARNED)
+        updates[self.other] = gr.update(choices=_other_choices(contents), value=ANY)
+        updates[self.layer] = gr.update(choices=_layer_choices(contents), value=ANY)
+        return updates
 
 
 @dataclass(frozen=True)
 class InsidePanel:
-    """What is shown anew for every result: `show` gives the values of `outputs`; `refuse`, with an alert."""
+    """The components that show a result, and how it is shown."""
 
-    outputs: list[Any]
-    show: Callable[[atlas.Atlas, SavedResult | None], list[Any]]
-    refuse: Callable[[str], list[Any]]
+    current: CurrentModel
+    state: ResultState[SavedResult]
+    lead: gr.HTML
+    playground: gr.Column
+    map_controls: _MapControls
+    map: gr.HTML
+    task_vectors: gr.HTML
+    strengths: _StrengthControls
+    scaled: gr.HTML
 
+    @classmethod
+    def create(
+        cls, current: CurrentModel, state: ResultState[SavedResult], *, prefix: str = ""
+    ) -> InsidePanel:
+        """Lay out the panel and wire it.
 
-def inside_panel(answering: Answering, held: ResultState[SavedResult], *, prefix: str = "") -> InsidePanel:
-    """Lay out the panel and wire it.
-
-    `prefix` begins the names of its parts, for a second panel on the page.
-    """
-    engine, opening = answering(), held.opening
-    inside = _looked(engine, opening)
-    lead = components.html_area(note(_lead(inside)), name=f"{prefix}inside-lead")
-    with gr.Column(visible=_moves(inside), elem_classes="at-plain") as playground:
-        with gr.Row():
-            shows = gr.Radio(
-                _named(inside_text.MAP_NAMES),
-                value=MAPS[0],
-                label=inside_text.MAP_LABEL,
-                info=inside_text.MAP_HELP,
-                elem_id=f"{prefix}map-shows",
+        `prefix` begins the names of its parts, for a second panel on the page.
+        """
+        engine, result = current.engine(), state.example
+        contents = _inspect(engine, result)
+        lead = components.html_area(views.render_note(_lead(result, contents)), name=f"{prefix}inside-lead")
+        with gr.Column(visible=contents.moves, elem_classes="at-plain") as playground:
+            map_controls = _create_map_controls(contents, prefix)
+            shown_map = components.html_area(_render_map(engine, result), name=f"{prefix}map")
+            task_vectors = components.html_area(_render_task_vectors(contents), name=f"{prefix}donors")
+            components.html_area(
+                views.render_lead(text.inside.SCALE_HEADING, text.inside.SCALE_HELP, level=3),
+                name=f"{prefix}turn-lead",
             )
-            by = gr.Radio(
-                _named(inside_text.BY_NAMES),
-                value="layer",
-                label=inside_text.BY_LABEL,
-                info=inside_text.BY_HELP,
-                elem_id=f"{prefix}map-by",
-            )
-            kind = gr.Dropdown(
-                _kinds(inside),
-                value="",
-                label=inside_text.KIND_LABEL,
-                info=inside_text.KIND_HELP,
-                elem_id=f"{prefix}map-kind",
-            )
-        picture = components.html_area(_map(engine, opening), name=f"{prefix}map")
-        donors = components.html_area(_donors(inside), name=f"{prefix}donors")
-        components.html_area(
-            heading(inside_text.TURN_HEADING, level=3) + note(inside_text.TURN_HELP),
-            name=f"{prefix}turn-lead",
+            strengths = _create_strength_controls(contents, prefix)
+            reset = gr.Button(text.inside.RESET, size="sm", elem_id=f"{prefix}turn-back")
+            scaled = components.html_area(name=f"{prefix}turned")
+        with gr.Accordion(text.inside.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
+            whole_bank = components.html_area(name=f"{prefix}bank-donors")
+        panel = cls(
+            current, state, lead, playground, map_controls, shown_map, task_vectors, strengths, scaled
         )
-        with gr.Row(elem_classes="at-sliders"):
-            sliders = [_slider(inside, place, prefix) for place in range(LIMITS.turned)]
-        with gr.Row(elem_classes="at-sliders"):
-            other = gr.Dropdown(
-                _others(inside),
-                value=ANY,
-                label=inside_text.OTHER_LABEL,
-                info=inside_text.OTHER_HELP,
-                elem_id=f"{prefix}turn-other",
+        panel._wire(reset, bank, whole_bank)
+        return panel
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What `show` updates."""
+        return [
+            self.lead,
+            self.playground,
+            self.map_controls.kind,
+            self.map,
+            self.task_vectors,
+            *self.strengths.all,
+            self.scaled,
+        ]
+
+    def show(self, engine: atlas.Atlas, result: SavedResult | None) -> Updates:
+        """What this result is made of."""
+        contents = _inspect(engine, result)
+        lead = views.render_note(_lead(result, contents))
+        return self._fill(lead, contents, _render_map(engine, result))
+
+    def show_alert(self, alert: str) -> Updates:
+        """An alert in place of a result."""
+        return self._fill(alert, RecipeContents(), views.EMPTY)
+
+    def _fill(self, lead: str, contents: RecipeContents, shown_map: str) -> Updates:
+        return {
+            self.lead: lead,
+            self.playground: gr.update(visible=contents.moves),
+            self.map_controls.kind: gr.update(choices=_kind_choices(contents), value=ANY),
+            self.map: shown_map,
+            self.task_vectors: _render_task_vectors(contents),
+            **self.strengths.offer(contents),
+            self.scaled: views.EMPTY,
+        }
+
+    def _wire(self, reset: gr.Button, bank: gr.Accordion, whole_bank: gr.HTML) -> None:
+        controls = self.map_controls
+
+        @html_errors
+        def on_bank() -> str:
+            engine = self.current.engine()
+            return views.render_bank(list_task_vectors(engine), similarity_map(engine))
+
+        @html_errors
+        def on_map(values: Values) -> str:
+            return _render_map(
+                self.current.engine(),
+                self.state.read(values),
+                shows=values[controls.shows],
+                by=values[controls.by],
+                kind=values[controls.kind],
             )
-            other_strength = _strength(inside_text.OTHER_SLIDER, name=f"{prefix}turn-other-strength")
-            layer = gr.Dropdown(
-                _layers(inside),
-                value=ANY,
-                label=inside_text.LAYER_LABEL,
-                info=inside_text.LAYER_HELP,
-                elem_id=f"{prefix}turn-layer",
-            )
-            strength = _strength(inside_text.LAYER_SLIDER, name=f"{prefix}turn-strength")
-        back = gr.Button(inside_text.TURN_BACK, size="sm", elem_id=f"{prefix}turn-back")
-        now = components.html_area(name=f"{prefix}turned")
-    with gr.Accordion(inside_text.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
-        whole = components.html_area(name=f"{prefix}bank-donors")
 
-    @html_errors
-    def on_bank() -> str:
-        engine = answering()
-        return inside_cards.bank_html(donors_of(engine), alike(engine))
+        @html_errors
+        def on_scale(values: Values) -> str:
+            engine, result = self.current.engine(), self.state.read(values)
+            if result is None:
+                return views.EMPTY
+            strengths = self.strengths.read(values, inspect_recipe(engine, result.recipe))
+            return _render_scaled(engine, result, strengths)
 
-    @html_errors
-    def on_map(kept: SavedResult | None, seen: str, *how: Any) -> str:  # noqa: ANN401 - what Gradio hands over
-        return _map(answering(), held.shown(kept, seen), *how)
-
-    @html_errors
-    def on_turn(kept: SavedResult | None, seen: str, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
-        return _turn(answering(), held.shown(kept, seen), *values)
-
-    bank.expand(on_bank, None, whole, show_progress="minimal", **PRIVATE, **DEVICE)
-    gr.on(
-        [shows.change, by.change, kind.change],
-        on_map,
-        [*held.parts, shows, by, kind],
-        picture,
-        **QUICK,
-    )
-    knobs = [*sliders, other, other_strength, layer, strength]
-    untouched = [*[AS_LEARNED] * len(sliders), ANY, AS_LEARNED, ANY, AS_LEARNED]
-    gr.on(
-        [one.change for one in knobs],
-        on_turn,
-        [*held.parts, *knobs],
-        now,
-        trigger_mode="always_last",
-        show_progress="minimal",
-        **PRIVATE,
-        **DEVICE,
-    )
-    back.click(lambda: untouched, None, knobs, **QUICK)
-
-    def show(engine: atlas.Atlas, result: SavedResult | None) -> list[Any]:
-        seen = _looked(engine, result)
-        return _values(note(_lead(seen)), seen, _map(engine, result))
-
-    def refuse(said: str) -> list[Any]:
-        return _values(said, None, "")
-
-    return InsidePanel([lead, playground, kind, picture, donors, *knobs, now], show, refuse)
+        bank.expand(on_bank, None, whole_bank, show_progress="minimal", **PRIVATE, **DEVICE)
+        gr.on(
+            [controls.shows.change, controls.by.change, controls.kind.change],
+            on_map,
+            {*self.state.components, controls.shows, controls.by, controls.kind},
+            self.map,
+            **QUICK,
+        )
+        gr.on(
+            [control.change for control in self.strengths.all],
+            on_scale,
+            {*self.state.components, *self.strengths.all},
+            self.scaled,
+            trigger_mode="always_last",
+            show_progress="minimal",
+            **PRIVATE,
+            **DEVICE,
+        )
+        reset.click(self.strengths.reset, None, self.strengths.all, **QUICK)
 
 
-def _values(lead: str, seen: Inside | None, picture: str) -> list[Any]:
-    return [
-        lead,
-        gr.update(visible=_moves(seen)),
-        gr.update(choices=_kinds(seen), value=""),
-        picture,
-        _donors(seen),
-        *(gr.update(**_knob(seen, place), value=AS_LEARNED) for place in range(LIMITS.turned)),
-        gr.update(choices=_others(seen), value=ANY),
-        AS_LEARNED,
-        gr.update(choices=_layers(seen), value=ANY),
-        AS_LEARNED,
-        "",
-    ]
+def _inspect(engine: atlas.Atlas, result: SavedResult | None) -> RecipeContents:
+    return RecipeContents() if result is None else inspect_recipe(engine, result.recipe)
 
 
-def _looked(engine: atlas.Atlas, kept: SavedResult | None) -> Inside | None:
-    return None if kept is None else look_inside(engine, kept.recipe)
+def _lead(result: SavedResult | None, contents: RecipeContents) -> str:
+    if result is None:
+        return text.result.WAITING
+    return text.inside.LEAD if contents.moves else text.inside.NO_TASK_VECTORS
 
 
-def _moves(inside: Inside | None) -> bool:
-    return inside is not None and inside.moves
-
-
-def _lead(inside: Inside | None) -> str:
-    if inside is None:
-        return text.WAITING
-    return inside_text.LEAD if inside.moves else inside_text.NO_DONORS
-
-
-def _map(
-    engine: atlas.Atlas, kept: SavedResult | None, shows: str = MAPS[0], by: str = "layer", kind: str = ""
+def _render_map(
+    engine: atlas.Atlas,
+    result: SavedResult | None,
+    *,
+    shows: str = MAPS[0],
+    by: str = BY_LAYER,
+    kind: str = ANY,
 ) -> str:
-    if kept is None or not look_inside(engine, kept.recipe).moves:
-        return ""
-    return inside_cards.map_html(heat(engine, kept.recipe, shows=shows, by=by, kind=kind))
+    if not _inspect(engine, result).moves or result is None:
+        return views.EMPTY
+    return views.render_map(coefficient_map(engine, result.recipe, shows=shows, by=by, kind=kind))
 
 
-def _donors(inside: Inside | None) -> str:
-    return inside_cards.donors_html(inside.donors) if inside is not None and inside.moves else ""
+def _render_task_vectors(contents: RecipeContents) -> str:
+    return views.render_task_vectors(contents.task_vectors) if contents.moves else views.EMPTY
 
 
-def _turn(engine: atlas.Atlas, kept: SavedResult | None, *values: Any) -> str:  # noqa: ANN401 - what Gradio hands over
-    """The samples as learned and now, while anything is turned."""
-    *factors, other, other_strength, layer, strength = values
-    if kept is None:
-        return ""
-    donors = look_inside(engine, kept.recipe).donors
-    tasks = {
-        donor.name: float(factor)
-        for donor, factor in zip(donors, factors, strict=False)
-        if factor != AS_LEARNED
-    }
-    if other not in (None, ANY) and other_strength != AS_LEARNED:
-        tasks[other] = float(other_strength)
-    layers = {int(layer): float(strength)} if layer not in (None, ANY) else {}
-    if not tasks and all(factor == AS_LEARNED for factor in layers.values()):
-        return ""
-    comparison = turned(engine, kept, tasks=tasks, layers=layers)
+def _render_scaled(engine: atlas.Atlas, result: SavedResult, strengths: Strengths) -> str:
+    """The samples as learned and now, while any strength is not as learned."""
+    if not strengths.tasks and not strengths.layers:
+        return views.EMPTY
+    comparison = compare_scaled(engine, result, strengths)
     if comparison is None:
-        return note(inside_text.NO_SAMPLES_TO_TURN)
-    return compare_cards.pairs_html(comparison, kept.samples, names=(text.ADAPTED, text.NOW), top=2)
+        return views.render_note(text.inside.NO_SAMPLES)
+    names = (text.result.ADAPTED, text.result.NOW)
+    return views.render_pairs(comparison, result.samples, names=names, top=2)
 
 
-def _strength(label: str, *, name: str) -> gr.Slider:
-    """A slider for what is chosen beside it."""
+# ---- controls
+
+
+def _create_map_controls(contents: RecipeContents, prefix: str) -> _MapControls:
+    with gr.Row():
+        shows = gr.Radio(
+            _labelled(text.inside.MAP_NAMES),
+            value=MAPS[0],
+            label=text.inside.MAP_LABEL,
+            info=text.inside.MAP_HELP,
+            elem_id=f"{prefix}map-shows",
+        )
+        by = gr.Radio(
+            _labelled(text.inside.BY_NAMES),
+            value=BY_LAYER,
+            label=text.inside.BY_LABEL,
+            info=text.inside.BY_HELP,
+            elem_id=f"{prefix}map-by",
+        )
+        kind = gr.Dropdown(
+            _kind_choices(contents),
+            value=ANY,
+            label=text.inside.KIND_LABEL,
+            info=text.inside.KIND_HELP,
+            elem_id=f"{prefix}map-kind",
+        )
+    return _MapControls(shows, by, kind)
+
+
+def _create_strength_controls(contents: RecipeContents, prefix: str) -> _StrengthControls:
+    with gr.Row(elem_classes="at-sliders"):
+        sliders = tuple(
+            _slider(name=f"{prefix}turn-{place + 1}", **_slider_labels(contents, place))
+            for place in range(LIMITS.sliders)
+        )
+    with gr.Row(elem_classes="at-sliders"):
+        other = gr.Dropdown(
+            _other_choices(contents),
+            value=ANY,
+            label=text.inside.OTHER_LABEL,
+            info=text.inside.OTHER_HELP,
+            elem_id=f"{prefix}turn-other",
+        )
+        beside = text.inside.STRENGTH_HELP
+        other_strength = _slider(
+            name=f"{prefix}turn-other-strength", label=text.inside.OTHER_SLIDER, info=beside
+        )
+        layer = gr.Dropdown(
+            _layer_choices(contents),
+            value=ANY,
+            label=text.inside.LAYER_LABEL,
+            info=text.inside.LAYER_HELP,
+            elem_id=f"{prefix}turn-layer",
+        )
+        layer_strength = _slider(name=f"{prefix}turn-strength", label=text.inside.LAYER_SLIDER, info=beside)
+    return _StrengthControls(sliders, other, other_strength, layer, layer_strength)
+
+
+def _slider(*, name: str, label: str, info: str, visible: bool = True) -> gr.Slider:
     return gr.Slider(
         0,
-        MOST,
+        MAX_STRENGTH,
         AS_LEARNED,
         step=0.1,
         label=label,
-        info=inside_text.STRENGTH_HELP,
+        info=info,
+        visible=visible,
         min_width=150,
         elem_id=name,
     )
 
 
-def _slider(inside: Inside | None, place: int, prefix: str) -> gr.Slider:
-    return gr.Slider(
-        0,
-        MOST,
-        AS_LEARNED,
-        step=0.1,
-        elem_id=f"{prefix}turn-{place + 1}",
-        min_width=150,
-        **_knob(inside, place),
-    )
+def _slider_labels(contents: RecipeContents, place: int) -> dict[str, Any]:
+    """A slider's label and help, and whether there is a task vector for it that moves something."""
+    moving = [facts for facts in contents.task_vectors if facts.share > 0]
+    if place >= len(moving):
+        return {"label": text.inside.TASK_VECTOR, "info": text.inside.TASK_VECTOR, "visible": False}
+    facts = moving[place]
+    about = text.task_vectors.DATASETS.get(facts.dataset, facts.dataset)
+    return {"label": facts.name, "info": about, "visible": True}
 
 
-def _knob(inside: Inside | None, place: int) -> dict[str, Any]:
-    """A slider's label and help, and whether there is a donor for it."""
-    donors = inside.donors if inside is not None else ()
-    there = place < len(donors) and donors[place].share > 0
-    if not there:
-        return {"label": inside_text.DONOR, "info": inside_text.DONOR, "visible": False}
-    about = donor_text.PICTURES.get(donors[place].dataset, donors[place].dataset)
-    return {"label": donors[place].name, "info": about, "visible": True}
+def _kind_choices(contents: RecipeContents) -> Choices:
+    return [(text.inside.ANY_KIND, ANY), *((kind, kind) for kind in contents.kinds)]
 
 
-def _named(names: dict[str, str]) -> list[tuple[str, str]]:
+def _other_choices(contents: RecipeContents) -> Choices:
+    """The task vectors that have no slider of their own, and do move something."""
+    others = [facts.name for facts in contents.task_vectors[LIMITS.sliders :] if facts.share > 0]
+    return [(text.inside.NO_TASK_VECTOR, ANY), *((name, name) for name in others)]
+
+
+def _layer_choices(contents: RecipeContents) -> Choices:
+    layers = ((text.inside.layer(layer), str(layer)) for layer in contents.layers)
+    return [(text.inside.NO_LAYER, ANY), *layers]
+
+
+def _labelled(names: dict[str, str]) -> Choices:
     return [(label, value) for value, label in names.items()]
-
-
-def _kinds(inside: Inside | None) -> list[tuple[str, str]]:
-    return [
-        (inside_text.ANY_KIND, ""),
-        *((kind, kind) for kind in (inside.kinds if inside is not None else ())),
-    ]
-
-
-def _others(inside: Inside | None) -> list[tuple[str, str]]:
-    """The donors that have no slider of their own, and do move something."""
-    donors = inside.donors[LIMITS.turned :] if inside is not None else ()
-    return [(inside_text.NO_DONOR, ANY), *((one.name, one.name) for one in donors if one.share > 0)]
-
-
-def _layers(inside: Inside | None) -> list[tuple[str, str]]:
-    layers = inside.layers if inside is not None else ()
-    return [(inside_text.NO_LAYER, ANY), *((inside_text.layer(layer), str(layer)) for layer in layers)]

@@ -1,12 +1,8 @@
-"""The result's side of a tab that learns: the run or its verdict, compare, look inside, take away.
-
-A tab hands over states of its run and gets frames: values for its alert, for `ResultSide.outputs` and for its
-Stop button, in that order. Knows nothing of torch, nor of what the visitor gives.
-"""
+"""The result's side of a tab that learns: the run or its verdict, compare, look inside, take away."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,153 +10,180 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import alerts, compare_cards, components, run_cards, text
-from app.engines import Answering
-from app.events import QUICK, user_message
+from app import text, views
+from app.events import (
+    DEVICE,
+    PRIVATE,
+    QUICK,
+    Updates,
+    Values,
+    leave_queue_with,
+    stop_run_with,
+    user_message,
+)
+from app.handlers.few_shot import RunProgress, SavedResult
+from app.handlers.settings import FewShotSettings, UnlabelledSettings
 from app.handlers.takeaway import load_recipe
-from app.handlers.teach import RunProgress
-from app.markup import heading, note
-from app.state import SavedResult
-from app.tabs.holding import ResultState, hold, holding
-from app.tabs.inside import InsidePanel, inside_panel
-from app.tabs.rows import GalleryItems
-from app.tabs.samples import samples_of
-from app.tabs.takeaway import TakePanel, take_panel
+from app.session import CurrentModel, Runs
+from app.tabs import components
+from app.tabs.galleries import files_in
+from app.tabs.inside import InsidePanel
+from app.tabs.result_state import ResultState
+from app.tabs.takeaway import TakePanel
 
-__all__ = [
-    "Frame",
-    "ResultSide",
-    "bringing",
-    "frame",
-    "refused",
-    "result_side",
-    "shown",
-]
+__all__ = ["ResultSide"]
 
 COMPARE = "compare"
-Frame = list[Any]
 
 
 @dataclass(frozen=True)
 class ResultSide:
-    """Its components, and the visitor's own result behind them."""
+    """Its components, and how progress, results and refusals are shown in them."""
 
-    held: ResultState[SavedResult]
-    answering: Answering
+    current: CurrentModel
+    state: ResultState[SavedResult]
+    alert: gr.HTML  # among what the visitor gives
     run: gr.HTML
     stop: gr.Button
-    leave: gr.Button
     tabs: gr.Tabs
     compare: gr.HTML
     inside: InsidePanel
     take: TakePanel
 
+    @classmethod
+    def create(
+        cls,
+        current: CurrentModel,
+        runs: Runs,
+        alert: gr.HTML,
+        *,
+        own_bank: bool,
+        defaults: FewShotSettings | UnlabelledSettings,
+        example: SavedResult | None = None,
+        file: Path | None = None,
+        prefix: str = "",
+    ) -> ResultSide:
+        """Lay it out in a column; it opens on the result `example`, whose recipe is `file`.
+
+        `prefix` begins the names of its parts, for a second one on the page.
+        """
+        state = ResultState[SavedResult].create(example, name=f"{prefix}shows", expired=text.result.EXPIRED)
+        with gr.Column(scale=7, min_width=320, elem_id=f"{prefix}result"):
+            stop = components.stop_button(name=f"{prefix}stop-adapting")
+            leave = components.leave_button(name=f"{prefix}leave")
+            run = components.html_area(_render_verdict(example), name=f"{prefix}run")
+            with gr.Tabs(selected=COMPARE) as tabs:
+                with gr.Tab(text.result.TAB_COMPARE, id=COMPARE):
+                    compare = components.html_area(_render_comparison(example), name=f"{prefix}compare")
+                with gr.Tab(text.result.TAB_INSIDE, id="inside"):
+                    inside = InsidePanel.create(current, state, prefix=prefix)
+                with gr.Tab(text.result.TAB_TAKE, id="take"):
+                    take = TakePanel.create(
+                        current, state, own_bank=own_bank, defaults=defaults, file=file, prefix=prefix
+                    )
+        leave_queue_with(leave, runs, alert)
+        stop_run_with(stop, runs)
+        return cls(current, state, alert, run, stop, tabs, compare, inside, take)
+
     @property
     def outputs(self) -> list[Any]:
-        """What a frame gives values for, between those for the alert and for the Stop button."""
-        return [self.run, self.tabs, self.compare, *self.held.parts]
+        """What an event may update that brings progress, a result or a refusal."""
+        return [self.alert, self.run, self.tabs, self.compare, *self.state.components, self.stop]
 
-    @property
-    def empty(self) -> Frame:
-        """The values for `outputs` without a result."""
-        return shown(None)[1:-1]
+    # ---- what an event gives back
 
-    def then_panels(self, event: Any) -> None:  # noqa: ANN401 - Gradio's dependency
+    def show_progress(self, progress: RunProgress) -> Updates:
+        """How far a run has come or, at its end, its result."""
+        if progress.result is not None:
+            return self.show_result(progress.result, left_out=progress.left_out)
+        updates: Updates = {
+            self.alert: views.render_left_out(progress.left_out),
+            self.run: views.render_progress(progress),
+            self.stop: gr.update(visible=True),
+        }
+        if progress.just_begun:
+            updates[self.tabs] = gr.update(selected=COMPARE)
+            updates[self.compare] = views.render_note(text.result.COMPARE_SOON)
+        if progress.preview is not None:
+            updates[self.compare] = views.render_comparison(
+                progress.preview, progress.samples, remark=text.result.PREVIEW_NOTE
+            )
+        return updates
+
+    def show_result(self, result: SavedResult | None, *, left_out: Sequence[str] = ()) -> Updates:
+        """A result, which is the visitor's from now on."""
+        return {
+            self.alert: views.render_left_out(left_out),
+            self.run: _render_verdict(result),
+            self.compare: _render_comparison(result),
+            **self.state.store(result),
+            self.stop: gr.update(visible=False),
+        }
+
+    def show_refusal(self, message: str, values: Values) -> Updates:
+        """The sentence; the result that was there stays, unless it has expired."""
+        updates: Updates = {self.alert: views.render_alert(message), self.stop: gr.update(visible=False)}
+        try:
+            result = self.state.read(values)
+        except atlas.AtlasError as expired:
+            return {**updates, self.run: views.render_waiting(str(expired)), self.compare: views.EMPTY}
+        return {**updates, self.run: _render_verdict(result), self.compare: _render_comparison(result)}
+
+    def clear(self) -> Updates:
+        """No result."""
+        return {
+            self.run: _render_verdict(None),
+            self.compare: _render_comparison(None),
+            **self.state.store(None),
+        }
+
+    # ---- wiring
+
+    def then_show_panels(self, event: Any) -> None:  # noqa: ANN401 - Gradio's dependency
         """Show the other panels after an event that may have brought a result."""
+
+        def on_result(values: Values) -> Updates:
+            try:
+                result, engine = self.state.read(values), self.current.engine()
+                return {
+                    **self.inside.show(engine, result),
+                    **self.take.show(engine, self.current.name(), result),
+                }
+            except Exception as error:  # the border: a visitor gets a sentence, whatever happened
+                alert = views.render_alert(user_message(error))
+                return {**self.inside.show_alert(alert), **self.take.show_alert(alert)}
+
         outputs = [*self.inside.outputs, *self.take.outputs]
-        event.then(self._panels, self.held.parts, outputs, **QUICK)
+        event.then(on_result, self.state.components, outputs, **QUICK)
 
-    def _panels(self, kept: SavedResult | None, shows: str) -> Frame:
-        try:
-            result, engine = self.held.shown(kept, shows), self.answering()
-            return [*self.inside.show(engine, result), *self.take.show(engine, result)]
-        except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            alert = alerts.alert_html(user_message(error))
-            return [*self.inside.refuse(alert), *self.take.refuse(alert)]
+    def bring_recipe(self, samples: gr.Gallery, *, most: int | None = None) -> None:
+        """Let a recipe be brought along, and tried on the first `most` images of a gallery."""
+        bring = self.take.bring
 
+        def on_bring(values: Values) -> Updates:
+            try:
+                files = files_in(values[samples])[:most]
+                result, left_out = load_recipe(self.current.engine(), values[bring], files)
+            except Exception as error:
+                return self.show_refusal(user_message(error), values)
+            return self.show_result(result, left_out=left_out)
 
-def result_side(
-    answering: Answering,
-    opening: SavedResult | None = None,
-    *,
-    bundled: bool,
-    file: Path | None = None,
-    prefix: str = "",
-) -> ResultSide:
-    """Lay it out in a column; it opens on the result `opening`, whose recipe is `file`.
-
-    `prefix` begins the names of its parts, for a second one on the page.
-    """
-    held = hold(opening, name=f"{prefix}shows", expired=text.EXPIRED)
-    with gr.Column(scale=7, min_width=320, elem_id=f"{prefix}result"):
-        stop = components.stop_button(name=f"{prefix}stop-adapting")
-        leave = components.leave_button(name=f"{prefix}leave")
-        run = components.html_area(_headline(opening), name=f"{prefix}run")
-        with gr.Tabs(selected=COMPARE) as tabs:
-            with gr.Tab(text.TAB_COMPARE, id=COMPARE):
-                compare = components.html_area(_compared(opening), name=f"{prefix}compare")
-            with gr.Tab(text.TAB_INSIDE, id="inside"):
-                inside = inside_panel(answering, held, prefix=prefix)
-            with gr.Tab(text.TAB_TAKE, id="take"):
-                take = take_panel(answering, held, bundled=bundled, file=file, prefix=prefix)
-    return ResultSide(held, answering, run, stop, leave, tabs, compare, inside, take)
+        brought = bring.upload(
+            on_bring,
+            {bring, samples, *self.state.components},
+            self.outputs,
+            show_progress_on=self.run,
+            **PRIVATE,
+            **DEVICE,
+        )
+        self.then_show_panels(brought)
 
 
-def frame(taught: RunProgress) -> Frame:
-    """How far a run has come or, at its end, what is kept of it."""
-    if taught.kept is not None:
-        return shown(taught.kept, left_out=taught.left_out)
-    first = taught.phase == "read" and taught.index == 0
-    compare = note(text.COMPARE_SOON) if first else gr.skip()
-    if taught.preview is not None:
-        compare = compare_cards.compare_html(taught.preview, taught.samples, remark=text.PREVIEW_NOTE)
-    tabs = gr.Tabs(selected=COMPARE) if first else gr.skip()
-    alert = alerts.left_out_html(taught.left_out)
-    same = [gr.skip()] * len(holding(None))
-    return [alert, run_cards.progress_html(taught), tabs, compare, *same, gr.update(visible=True)]
+def _render_verdict(result: SavedResult | None) -> str:
+    if result is None:
+        return views.render_waiting(text.result.WAITING)
+    return views.render_verdict(result, remark=text.result.EXAMPLE_NOTE if result.example else "")
 
 
-def shown(kept: SavedResult | None, *, left_out: Sequence[str] = ()) -> Frame:
-    """A result, which is the visitor's from now on."""
-    alert, hidden = alerts.left_out_html(left_out), gr.update(visible=False)
-    return [alert, _headline(kept), gr.skip(), _compared(kept), *holding(kept), hidden]
-
-
-def refused(message: str, held: ResultState[SavedResult], kept: SavedResult | None, shows: str) -> Frame:
-    """The sentence; the result that was there stays, unless it has expired."""
-    same, hidden = [gr.skip()] * len(held.parts), gr.update(visible=False)
-    try:
-        result = held.shown(kept, shows)
-        there = [_headline(result), gr.skip(), _compared(result)]
-    except atlas.AtlasError as expired:
-        there = [_waiting(str(expired)), gr.skip(), ""]
-    return [alerts.alert_html(message), *there, *same, hidden]
-
-
-def bringing(
-    answering: Answering, held: ResultState[SavedResult], *, most: int | None = None
-) -> Callable[[str, SavedResult | None, str, GalleryItems], Frame]:
-    """A recipe that is brought along, tried on the pictures at hand, or on so many of them."""
-
-    def on_bring(path: str, kept: SavedResult | None, shows: str, items: GalleryItems) -> Frame:
-        try:
-            brought, left_out = load_recipe(answering(), path, samples_of(items)[:most])
-        except Exception as error:
-            return refused(user_message(error), held, kept, shows)
-        return shown(brought, left_out=left_out)
-
-    return on_bring
-
-
-def _headline(kept: SavedResult | None) -> str:
-    if kept is None:
-        return _waiting(text.WAITING)
-    return run_cards.verdict_html(kept, remark=text.EXAMPLE_NOTE if kept.example else "")
-
-
-def _waiting(words: str) -> str:
-    return f"<section class='at-run'>{heading(text.RESULT_HEADING)}{note(words)}</section>"
-
-
-def _compared(kept: SavedResult | None) -> str:
-    return "" if kept is None else compare_cards.compare_html(kept.comparison, kept.samples)
+def _render_comparison(result: SavedResult | None) -> str:
+    return views.EMPTY if result is None else views.render_comparison(result.comparison, result.samples)

@@ -1,8 +1,7 @@
-"""The panel of things to take away: recipe, weights, lines of code, a link. Knows nothing of torch."""
+"""The panel of things to take away: recipe, weights, lines of code, a link."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,134 +10,152 @@ from typing import Any
 import gradio as gr
 
 import atlas_engine as atlas
-from app import alerts, components, inside_cards, text
-from app.engines import Answering
-from app.events import DEVICE, PRIVATE, user_message
-from app.handlers.choices import Choices, RollChoices, to_query
-from app.handlers.takeaway import command_lines, origin_of, python_lines, save_recipe, save_weights
-from app.markup import heading, note
-from app.model import chosen_as
-from app.state import SavedResult
-from app.tabs.holding import ResultState
+from app import text, views
+from app.events import DEVICE, PRIVATE, Updates, Values, user_message
+from app.handlers.few_shot import SavedResult
+from app.handlers.settings import FewShotSettings, UnlabelledSettings, to_query
+from app.handlers.takeaway import origin_of, python_code, save_recipe, save_weights, shell_commands
+from app.session import CurrentModel
+from app.tabs import components
+from app.tabs.result_state import ResultState
 
-__all__ = ["TakePanel", "take_panel"]
+__all__ = ["TakePanel"]
 
-BROUGHT: dict[str, Choices | RollChoices] = {"": Choices(), "roll-": RollChoices()}
-"""The settings that the link of a recipe brought along is for, by the panel's prefix: its own tab's."""
+
+@dataclass(frozen=True)
+class _CodeContext:
+    """What the lines to copy depend on besides the result."""
+
+    bundled: str | None  # the backbone whose bank ships, if this page opens with it
+    page_model: str  # the name of the model that the page opens with: links name any other
+    defaults: FewShotSettings | UnlabelledSettings  # for the link of a recipe that was brought along
+
+    def render(self, result: SavedResult | None, engine: atlas.Atlas, model: str) -> str:
+        """Python, shell commands and a link for a result of this model."""
+        if result is None:
+            return views.render_note(text.takeaway.NOTHING_TO_TAKE)
+        origin = origin_of(engine, bundled=self.bundled)
+        other_model = "" if model == self.page_model else model
+        query = to_query(result.recipe.classes, result.settings or self.defaults, model=other_model)
+        return (
+            views.render_code(text.takeaway.CODE_HEADING, python_code(result, origin=origin))
+            + views.render_code(text.takeaway.SHELL_HEADING, shell_commands(result, origin=origin))
+            + views.render_link(query)
+        )
 
 
 @dataclass(frozen=True)
 class TakePanel:
-    """What is shown anew for every result: `show` gives the values of `outputs`; `refuse`, with an alert."""
+    """The components that show a result, and how it is shown."""
 
-    outputs: list[Any]
-    show: Callable[[atlas.Atlas, SavedResult | None], list[Any]]
-    refuse: Callable[[str], list[Any]]
+    current: CurrentModel
+    state: ResultState[SavedResult]
+    recipe: gr.DownloadButton
     bring: gr.UploadButton
+    make_weights: gr.Button
+    weights: gr.DownloadButton
+    alert: gr.HTML
+    code: gr.HTML
+    context: _CodeContext
 
+    @classmethod
+    def create(
+        cls,
+        current: CurrentModel,
+        state: ResultState[SavedResult],
+        *,
+        own_bank: bool,
+        defaults: FewShotSettings | UnlabelledSettings,
+        file: Path | None = None,
+        prefix: str = "",
+    ) -> TakePanel:
+        """Lay out the panel and wire what needs nothing but a result; `file` is the example's recipe.
 
-def take_panel(
-    answering: Answering,
-    held: ResultState[SavedResult],
-    *,
-    bundled: bool,
-    file: Path | None = None,
-    prefix: str = "",
-) -> TakePanel:
-    """Lay out the panel and wire what needs nothing but a result; `file` is the opening's recipe.
-
-    `prefix` begins the names of its parts, for a second panel on the page.
-    """
-    engine, opening = answering(), held.opening
-    with gr.Row():
-        with gr.Column(min_width=280):
-            components.html_area(
-                heading(text.RECIPE_HEADING, level=3) + note(text.RECIPE_HELP), name=f"{prefix}recipe-lead"
-            )
-            with gr.Row(elem_classes="at-buttons"):
-                recipe = gr.DownloadButton(
-                    text.RECIPE_DOWNLOAD,
-                    value=str(file) if opening and file and file.is_file() else None,
-                    size="sm",
-                    visible=opening is not None,
-                    elem_id=f"{prefix}recipe",
+        `own_bank`: whether the page's model has the bank that ships with it. `prefix` begins the names of
+        the panel's parts, for a second panel on the page.
+        """
+        engine, model, result = current.engine(), current.name(), state.example
+        with gr.Row():
+            with gr.Column(min_width=280):
+                components.html_area(
+                    views.render_lead(text.takeaway.RECIPE_HEADING, text.takeaway.RECIPE_HELP, level=3),
+                    name=f"{prefix}recipe-lead",
                 )
-                bring = gr.UploadButton(
-                    text.RECIPE_UPLOAD,
-                    file_types=[".safetensors"],
-                    size="sm",
-                    elem_id=f"{prefix}bring",
-                    type="filepath",
+                with gr.Row(elem_classes="at-buttons"):
+                    recipe = gr.DownloadButton(
+                        text.takeaway.RECIPE_DOWNLOAD,
+                        value=str(file) if result and file and file.is_file() else None,
+                        size="sm",
+                        visible=result is not None,
+                        elem_id=f"{prefix}recipe",
+                    )
+                    bring = gr.UploadButton(
+                        text.takeaway.RECIPE_UPLOAD,
+                        file_types=[".safetensors"],
+                        size="sm",
+                        elem_id=f"{prefix}bring",
+                        type="filepath",
+                    )
+            with gr.Column(min_width=280):
+                components.html_area(
+                    views.render_lead(text.takeaway.WEIGHTS_HEADING, text.takeaway.WEIGHTS_HELP, level=3),
+                    name=f"{prefix}weights-lead",
                 )
-        with gr.Column(min_width=280):
-            components.html_area(
-                heading(text.WEIGHTS_HEADING, level=3) + note(text.WEIGHTS_HELP), name=f"{prefix}weights-lead"
-            )
-            with gr.Row(elem_classes="at-buttons"):
-                make = gr.Button(text.WEIGHTS_MAKE, size="sm", elem_id=f"{prefix}make-weights")
-                weights = gr.DownloadButton(
-                    text.WEIGHTS_DOWNLOAD, size="sm", visible=False, elem_id=f"{prefix}weights"
-                )
-            alert = components.html_area(name=f"{prefix}weights-alert")
-    usual = engine.backbone.name  # of the page, when it is opened: lines and links tell of any other
-    own, brought = usual if bundled else None, BROUGHT[prefix]
+                with gr.Row(elem_classes="at-buttons"):
+                    make_weights = gr.Button(
+                        text.takeaway.WEIGHTS_MAKE, size="sm", elem_id=f"{prefix}make-weights"
+                    )
+                    weights = gr.DownloadButton(
+                        text.takeaway.WEIGHTS_DOWNLOAD, size="sm", visible=False, elem_id=f"{prefix}weights"
+                    )
+                alert = components.html_area(name=f"{prefix}weights-alert")
+        context = _CodeContext(engine.backbone.name if own_bank else None, model, defaults)
+        code = components.html_area(context.render(result, engine, model), name=f"{prefix}lines")
+        panel = cls(current, state, recipe, bring, make_weights, weights, alert, code, context)
+        panel._wire()
+        return panel
 
-    def lines_of(engine: atlas.Atlas, result: SavedResult | None) -> str:
-        return _lines(engine, result, own=own, usual=usual, brought=brought)
+    @property
+    def outputs(self) -> list[Any]:
+        """What `show` updates."""
+        return [self.recipe, self.weights, self.code, self.alert]
 
-    lines = components.html_area(lines_of(engine, opening), name=f"{prefix}lines")
-    make.click(_preparing(answering, held, weights), held.parts, [alert, weights], **PRIVATE, **DEVICE)
-
-    def show(engine: atlas.Atlas, result: SavedResult | None) -> list[Any]:
+    def show(self, engine: atlas.Atlas, model: str, result: SavedResult | None) -> Updates:
+        """This result, made with this model, to take away."""
         if result is None:
-            return refuse(alerts.NOTHING)
+            return self.show_alert(views.EMPTY)
         with TemporaryDirectory() as folder:
-            file = _download(components.handed_over(recipe, save_recipe(result.recipe, Path(folder))))
-        return [file, gr.update(visible=False), lines_of(engine, result), alerts.NOTHING]
+            path = components.copy_to_cache(self.recipe, save_recipe(result.recipe, Path(folder)))
+        return {
+            self.recipe: gr.update(value=path, visible=True),
+            self.weights: gr.update(visible=False),
+            self.code: self.context.render(result, engine, model),
+            self.alert: views.EMPTY,
+        }
 
-    def refuse(said: str) -> list[Any]:
-        hidden = gr.update(visible=False)
-        return [hidden, hidden, note(text.NOTHING_TO_TAKE), said]
+    def show_alert(self, alert: str) -> Updates:
+        """An alert, or nothing, in place of a result."""
+        return {
+            self.recipe: gr.update(visible=False),
+            self.weights: gr.update(visible=False),
+            self.code: views.render_note(text.takeaway.NOTHING_TO_TAKE),
+            self.alert: alert,
+        }
 
-    return TakePanel([recipe, weights, lines, alert], show, refuse, bring)
+    def _wire(self) -> None:
+        def on_make_weights(values: Values) -> Updates:
+            try:
+                result = self.state.read(values)
+                if result is None:
+                    raise atlas.AtlasError(text.takeaway.NOTHING_TO_TAKE)
+                with TemporaryDirectory() as folder:
+                    path = save_weights(self.current.engine(), result.recipe, Path(folder))
+                    path = components.copy_to_cache(self.weights, path)
+            except Exception as error:
+                alert = views.render_alert(user_message(error))
+                return {self.alert: alert, self.weights: gr.update(visible=False)}
+            return {self.alert: views.EMPTY, self.weights: gr.update(value=path, visible=True)}
 
-
-def _preparing(
-    answering: Answering, held: ResultState[SavedResult], weights: gr.DownloadButton
-) -> Callable[[SavedResult | None, str], list[Any]]:
-    def on_make(kept: SavedResult | None, shows: str) -> list[Any]:
-        try:
-            result = held.shown(kept, shows)
-            if result is None:
-                raise atlas.AtlasError(text.NOTHING_TO_TAKE)
-            with TemporaryDirectory() as folder:
-                path = save_weights(answering(), result.recipe, Path(folder))
-                return [alerts.NOTHING, _download(components.handed_over(weights, path))]
-        except Exception as error:
-            return [alerts.alert_html(user_message(error)), gr.update(visible=False)]
-
-    return on_make
-
-
-def _download(path: str) -> Any:  # noqa: ANN401 - Gradio's update
-    return gr.update(value=path, visible=True)
-
-
-def _lines(
-    engine: atlas.Atlas,
-    kept: SavedResult | None,
-    *,
-    own: str | None,
-    usual: str,
-    brought: Choices | RollChoices,
-) -> str:
-    if kept is None:
-        return note(text.NOTHING_TO_TAKE)
-    origin, now = origin_of(engine, bundled=own), engine.backbone.name
-    model = "" if now == usual else chosen_as(now)
-    query = to_query(kept.recipe.classes, kept.choices or brought, model=model)
-    return (
-        inside_cards.code_html(text.CODE_HEADING, python_lines(kept, origin=origin))
-        + inside_cards.code_html(text.SHELL_HEADING, command_lines(kept, origin=origin))
-        + inside_cards.share_html(query)
-    )
+        self.make_weights.click(
+            on_make_weights, self.state.components, [self.alert, self.weights], **PRIVATE, **DEVICE
+        )

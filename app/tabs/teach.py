@@ -1,196 +1,214 @@
-"""The first tab: classes and pictures in, an adapted model out, with everything one may see of it.
+"""The first tab: classes and images in, an adapted model out, with everything one may see of it.
 
-Left the lesson, right its result: compare, look inside, take away. Knows nothing of torch.
+Left what the visitor gives, right the result: compare, look inside, take away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import gradio as gr
 
 import atlas_engine as atlas
-from app import cards, components, text
-from app.alerts import sentence
-from app.engines import Answering
-from app.events import DEVICE, PRIVATE, QUICK, user_message
-from app.examples import LESSONS
-from app.handlers.choices import METHODS, Choices, from_query
-from app.handlers.lesson import ClassRow, FewShotRequest
-from app.handlers.teach import teach
+from app import text, views
+from app.events import DEVICE, PRIVATE, QUICK, UNCHANGED, Updates, Values, long_run, user_message
+from app.examples import FEW_SHOT_EXAMPLES
+from app.handlers.few_shot import FewShotRequest, adapt_few_shot
+from app.handlers.settings import METHODS, FewShotSettings, few_shot_from_query, model_mismatch
+from app.handlers.uploads import ClassRow
 from app.limits import LIMITS
-from app.markup import heading, note
-from app.prepared_examples import RECIPE, load_worked
-from app.state import Runs, SavedResult
-from app.tabs.holding import ResultState
-from app.tabs.links import link_note
-from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side, shown
-from app.tabs.rows import VALUES, ClassRows, GalleryItems, class_rows
-from app.tabs.samples import in_gallery, photos_from_zip, samples_of
-from app.tabs.stopping import leaving, stopping
+from app.prepared_examples import RECIPE, load_few_shot
+from app.session import CurrentModel, Runs
+from app.tabs import components
+from app.tabs.class_rows import ClassRows
+from app.tabs.galleries import files_in, fill_from_zip, items_of
+from app.tabs.result import ResultSide
 
 __all__ = ["teach_tab"]
 
-SETTINGS = 4  # the advanced settings
+
+@dataclass(frozen=True)
+class FewShotSettingsForm:
+    """The advanced settings, closed; help and ranges are the engine's own."""
+
+    method: gr.Dropdown
+    steps: gr.Slider
+    lr: gr.Number
+    seed: gr.Number
+
+    @classmethod
+    def create(cls) -> FewShotSettingsForm:
+        """Lay it out inside the current Blocks."""
+        rules = {rule.name: rule for rule in atlas.describe(atlas.FewShotConfig)}
+        method_names = [(text.teach.METHOD_NAMES[method], method) for method in METHODS]
+        usual = FewShotSettings()
+        with gr.Accordion(text.page.SETTINGS, open=False, elem_id="settings"):
+            method = gr.Dropdown(
+                method_names, value=usual.method, label=text.page.METHOD_LABEL, info=text.teach.METHOD_HELP
+            )
+            steps = gr.Slider(
+                1,
+                LIMITS.steps,
+                usual.steps,
+                step=1,
+                label=text.page.STEPS_LABEL,
+                info=text.page.capitalized(rules["steps"].help),
+            )
+            lr = gr.Number(
+                usual.lr,
+                label=text.page.LR_LABEL,
+                info=text.page.capitalized(rules["lr"].help),
+                minimum=0,
+                maximum=10,
+                step=0.01,
+            )
+            seed = components.seed_box()
+        return cls(method, steps, lr, seed)
+
+    @property
+    def components(self) -> set[gr.components.Component]:
+        """What `read` needs of an event's inputs, and `fill` of its outputs."""
+        return {self.method, self.steps, self.lr, self.seed}
+
+    def read(self, values: Values) -> FewShotSettings:
+        """The settings; a number that was emptied has its default."""
+        lr = values[self.lr]
+        return FewShotSettings(
+            method=values[self.method],
+            steps=int(values[self.steps]),
+            lr=FewShotSettings.lr if lr is None else float(lr),
+            seed=int(values[self.seed] or 0),
+        )
+
+    def fill(self, settings: FewShotSettings) -> Updates:
+        """Show these settings."""
+        return {
+            self.method: settings.method,
+            self.steps: settings.steps,
+            self.lr: settings.lr,
+            self.seed: settings.seed,
+        }
 
 
 @dataclass(frozen=True)
-class _Form:
+class _TeachForm:
     """The left side: what the visitor gives."""
 
     rows: ClassRows
     samples: gr.Gallery
-    settings: list[Any]
+    settings: FewShotSettingsForm
     alert: gr.HTML
-    adapt: gr.Button
+    start: gr.Button
+
+    @classmethod
+    def create(cls, request: FewShotRequest) -> _TeachForm:
+        components.html_area(
+            views.render_lead(text.teach.CLASSES_HEADING, text.teach.CLASSES_LEAD), name="classes-lead"
+        )
+        alert = components.html_area(name="teach-alert")
+        rows = ClassRows.create(request.rows, alert)
+        components.html_area(
+            views.render_lead(text.teach.SAMPLES_HEADING, text.teach.SAMPLES_ZIP_HELP), name="samples-lead"
+        )
+        samples = components.samples_gallery(items_of(request.samples))
+        with gr.Row(elem_classes="at-buttons"):
+            archive = components.folder_or_zip(name="samples")
+        fill_from_zip(archive, samples, alert)
+        settings = FewShotSettingsForm.create()
+        start = components.start_button(text.teach.START, name="adapt")
+        return cls(rows, samples, settings, alert, start)
 
     @property
-    def inputs(self) -> list[Any]:
-        return [self.samples, *self.settings, *self.rows.inputs]
+    def inputs(self) -> set[gr.components.Component]:
+        return {self.samples, *self.settings.components, *self.rows.inputs}
+
+    @property
+    def filled(self) -> list[gr.blocks.Block]:
+        """What `fill` updates."""
+        return [*self.rows.outputs, self.samples]
+
+    def read(self, values: Values) -> FewShotRequest:
+        return FewShotRequest(self.rows.read(values), files_in(values[self.samples]))
+
+    def fill(self, request: FewShotRequest) -> Updates:
+        return {**self.rows.fill(request.rows), self.samples: items_of(request.samples)}
+
+    def clear(self, names: tuple[str, ...] = ()) -> Updates:
+        """Rows with these names, and no image."""
+        return {**self.rows.fill([ClassRow(name, ()) for name in names]), self.samples: None}
 
 
-def teach_tab(page: gr.Blocks, answering: Answering, runs: Runs, *, bundled: bool) -> ResultSide:
+def teach_tab(page: gr.Blocks, current: CurrentModel, runs: Runs, *, own_bank: bool) -> ResultSide:
     """Lay out the tab inside the current Blocks; it opens on the first worked example."""
-    opening = load_worked(answering(), LESSONS[0])
-    lesson = LESSONS[0].lesson
+    first = FEW_SHOT_EXAMPLES[0]
     with gr.Row(elem_classes="at-columns"):
         with gr.Column(scale=4, min_width=320):
-            examples, own = _starts()
-            form, sample_zip = _form(lesson)
-        side = result_side(answering, opening, bundled=bundled, file=LESSONS[0].path / RECIPE)
-    outputs = [form.alert, *side.outputs, side.stop]
-    side.then_panels(
-        form.adapt.click(
-            _adapting(answering, runs, side.held),
-            [*side.held.parts, *form.inputs],
-            outputs,
-            show_progress="minimal",
-            show_progress_on=side.run,
-            **PRIVATE,
-            **DEVICE,
+            examples = components.example_row(
+                views.render_few_shot_examples(FEW_SHOT_EXAMPLES), name="lessons"
+            )
+            components.html_area(views.render_jump("result"), name="jump")
+            own = gr.Button(text.teach.OWN, elem_id="own")
+            form = _TeachForm.create(first.request)
+        side = ResultSide.create(
+            current,
+            runs,
+            form.alert,
+            own_bank=own_bank,
+            defaults=FewShotSettings(),
+            example=load_few_shot(current.engine(), first),
+            file=first.path / RECIPE,
         )
-    )
-    leaving(side.leave, runs, form.alert)
-    side.stop.click(stopping(runs), None, [side.stop], **QUICK)
-    side.then_panels(
-        side.take.bring.upload(
-            bringing(answering, side.held),
-            [side.take.bring, *side.held.parts, form.samples],
-            outputs,
-            show_progress_on=side.run,
-            **PRIVATE,
-            **DEVICE,
-        )
-    )
-    filled = [*form.rows.outputs, form.samples]
-    side.then_panels(
-        examples.click(
-            _example(answering, side.held),
-            side.held.parts,
-            [*filled, *outputs],
-            show_progress="minimal",
-            show_progress_on=[examples, side.run],
-            **PRIVATE,
-            **DEVICE,
-        )
-    )
-    own.click(lambda: [*ClassRows.fill([]), None], None, filled, **QUICK)
-    fill = photos_from_zip(form.samples)
-    sample_zip.upload(fill, [sample_zip], [form.alert, form.samples], queue=False, **PRIVATE)
-    page.load(_from_link(answering), None, [*filled, *form.settings, form.alert], **QUICK)
-    return side
 
-
-def _starts() -> tuple[gr.HTML, gr.Button]:
-    """The examples, and the button that empties the form."""
-    row = components.example_row(cards.lessons_html(LESSONS), name="lessons")
-    components.html_area(cards.jump_html("result"), name="jump")
-    return row, gr.Button(text.OWN, elem_id="own")
-
-
-def _form(lesson: FewShotRequest) -> tuple[_Form, gr.UploadButton]:
-    components.html_area(heading(text.CLASSES_HEADING) + note(text.CLASSES_LEAD), name="classes-lead")
-    alert = components.html_area(name="teach-alert")
-    rows, _ = class_rows(lesson.rows, alert)
-    components.html_area(heading(text.SAMPLES_HEADING) + note(text.SAMPLES_ZIP_HELP), name="samples-lead")
-    samples = components.sample_zone(in_gallery(lesson.samples))
-    with gr.Row(elem_classes="at-buttons"):
-        sample_zip = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name="samples")
-    settings = _settings()
-    adapt = components.start_button(text.ADAPT, name="adapt")
-    return _Form(rows, samples, settings, alert, adapt), sample_zip
-
-
-def _settings() -> list[Any]:
-    """The advanced settings, closed; help and ranges are the engine's own."""
-    rules = {rule.name: rule for rule in atlas.describe(atlas.FewShotConfig)}
-    names = [(text.METHOD_NAMES[method], method) for method in METHODS]
-    usual = Choices()
-    with gr.Accordion(text.SETTINGS, open=False, elem_id="settings"):
-        method = gr.Dropdown(names, value=usual.method, label=text.METHOD_LABEL, info=text.METHOD_HELP)
-        steps = gr.Slider(
-            1, LIMITS.steps, usual.steps, step=1, label=text.STEPS_LABEL, info=sentence(rules["steps"].help)
-        )
-        lr = gr.Number(
-            usual.lr, label=text.LR_LABEL, info=sentence(rules["lr"].help), minimum=0, maximum=10, step=0.01
-        )
-        seed = gr.Number(usual.seed, label=text.SEED_LABEL, info=text.SEED_HELP, precision=0, minimum=0)
-    return [method, steps, lr, seed]
-
-
-def _adapting(
-    answering: Answering, runs: Runs, held: ResultState[SavedResult]
-) -> Callable[..., Iterator[Frame]]:
-    def on_adapt(
-        request: gr.Request,
-        kept: SavedResult | None,
-        shows: str,
-        samples: GalleryItems,
-        *values: Any,  # noqa: ANN401 - what Gradio hands over: the settings, then the rows
-    ) -> Iterator[Frame]:
+    @long_run
+    def on_adapt(request: gr.Request, values: Values) -> Iterator[Updates]:
         try:
-            engine = answering()
-            choices = _choices(*values[:SETTINGS])
-            lesson = FewShotRequest(ClassRows.read(values[SETTINGS:]), samples_of(samples))
-            with runs.sign(request.session_hash) as sign:
-                for taught in teach(engine, lesson, choices, sign=sign):
-                    yield frame(taught)
+            engine = current.engine()
+            settings, wanted = form.settings.read(values), form.read(values)
+            with runs.begin(request.session_hash) as stop_signal:
+                for progress in adapt_few_shot(engine, wanted, settings, stop_signal=stop_signal):
+                    yield side.show_progress(progress)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield refused(user_message(error), held, kept, shows)
+            yield side.show_refusal(user_message(error), values)
 
-    return on_adapt
-
-
-def _example(
-    answering: Answering, held: ResultState[SavedResult]
-) -> Callable[[gr.EventData, SavedResult | None, str], Frame]:
-    def on_example(event: gr.EventData, kept: SavedResult | None, shows: str) -> Frame:
+    def on_example(event: gr.EventData, values: Values) -> Updates:
         try:
-            example = LESSONS[int(event.example)]
-            worked = load_worked(answering(), example)
+            example = FEW_SHOT_EXAMPLES[int(event.example)]
+            result = load_few_shot(current.engine(), example)
         except Exception as error:
-            return [*[gr.skip()] * (VALUES + 1), *refused(user_message(error), held, kept, shows)]
-        samples = in_gallery(example.lesson.samples)
-        return [*ClassRows.fill(example.lesson.rows), samples, *shown(worked)]
+            return side.show_refusal(user_message(error), values)
+        return {**form.fill(example.request), **side.show_result(result)}
 
-    return on_example
-
-
-def _from_link(answering: Answering) -> Callable[[gr.Request], Frame]:
-    def on_load(request: gr.Request) -> Frame:
+    def on_load(request: gr.Request) -> Updates:
         """Class names and settings from the page's address, if it has any, and a word on its model."""
         pairs = request.query_params.multi_items()
-        names, choices = from_query(pairs)
+        names, settings = few_shot_from_query(pairs)
         if not names:
-            return [gr.skip()] * (VALUES + 1 + SETTINGS + 1)
-        rows, settings = [ClassRow(name, ()) for name in names], astuple(choices)
-        return [*ClassRows.fill(rows), None, *settings, link_note(pairs, answering().backbone.name)]
+            return UNCHANGED
+        notice = views.render_notice(model_mismatch(pairs, current.name()))
+        return {**form.clear(names), **form.settings.fill(settings), form.alert: notice}
 
-    return on_load
-
-
-def _choices(method: str, steps: float, lr: float | None, seed: float | None) -> Choices:
-    """The settings; a number that was emptied is as usual."""
-    return Choices(method, int(steps), Choices.lr if lr is None else float(lr), int(seed or 0))
+    adapted = form.start.click(
+        on_adapt,
+        {*side.state.components, *form.inputs},
+        side.outputs,
+        show_progress="minimal",
+        show_progress_on=side.run,
+        **PRIVATE,
+        **DEVICE,
+    )
+    side.then_show_panels(adapted)
+    side.bring_recipe(form.samples)
+    shown = examples.click(
+        on_example,
+        side.state.components,
+        [*form.filled, *side.outputs],
+        show_progress="minimal",
+        show_progress_on=[examples, side.run],
+        **PRIVATE,
+        **DEVICE,
+    )
+    side.then_show_panels(shown)
+    own.click(form.clear, None, form.filled, **QUICK)
+    page.load(on_load, None, [*form.filled, *form.settings.components, form.alert], **QUICK)
+    return side

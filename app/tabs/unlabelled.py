@@ -1,154 +1,157 @@
-"""The tab that needs no labels: photos and class names in, a model adapted to them out.
+"""The tab that needs no labels: images and class names in, a model adapted to them out.
 
-Left the photos, right the result as on the tab that learns from labels. Knows nothing of torch.
+Left what the visitor gives, right the result as on the tab that learns from labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import gradio as gr
 
-from app import alerts, cards, components, roll_text, text
-from app.engines import Answering
-from app.events import DEVICE, PRIVATE, QUICK, user_message
-from app.examples import ROLLS
-from app.handlers.ask import split_classes
-from app.handlers.choices import EVERY_NAME, OBJECTIVES, RollChoices, roll_from_query
-from app.handlers.unlabelled import Roll, adapt_roll
+from app import text, views
+from app.events import DEVICE, PRIVATE, QUICK, UNCHANGED, Updates, Values, long_run, user_message
+from app.examples import UNLABELLED_EXAMPLES
+from app.handlers.ask import split_class_names
+from app.handlers.settings import (
+    ALL_PRESENT,
+    OBJECTIVES,
+    UnlabelledSettings,
+    model_mismatch,
+    unlabelled_from_query,
+)
+from app.handlers.unlabelled import UnlabelledRequest, adapt_unlabelled
 from app.limits import LIMITS
-from app.markup import heading, note
-from app.state import Runs, SavedResult
-from app.tabs.holding import ResultState
-from app.tabs.links import link_note
-from app.tabs.result import Frame, ResultSide, bringing, frame, refused, result_side
-from app.tabs.rows import GalleryItems
-from app.tabs.samples import in_gallery, photos_from_zip, samples_of
-from app.tabs.stopping import leaving, stopping
+from app.session import CurrentModel, Runs
+from app.tabs import components
+from app.tabs.galleries import files_in, fill_from_zip, items_of
+from app.tabs.result import ResultSide
 
 __all__ = ["TAB_ID", "unlabelled_tab"]
 
 TAB_ID = "unlabelled"
+PREFIX = "roll-"  # of the names of this tab's parts
 
 
 @dataclass(frozen=True)
-class _Form:
+class _UnlabelledForm:
     """The left side: what the visitor gives."""
 
-    photos: gr.Gallery
-    archive: gr.UploadButton
+    images: gr.Gallery
     names: gr.Textbox
-    every: gr.Checkbox
-    settings: list[Any]
+    all_present: gr.Checkbox
+    objective: gr.Dropdown
+    seed: gr.Number
+    start: gr.Button
     alert: gr.HTML
-    adapt: gr.Button
+
+    @classmethod
+    def create(cls) -> _UnlabelledForm:
+        words = text.unlabelled
+        components.html_area(
+            views.render_lead(words.IMAGES_HEADING, words.IMAGES_HELP), name="roll-photos-lead"
+        )
+        images = components.unlabelled_gallery()
+        with gr.Row(elem_classes="at-buttons"):
+            archive = components.folder_or_zip(name="roll")
+        components.html_area(views.render_note(words.ZIP_HELP), name="roll-zip-help")
+        components.html_area(views.render_heading(words.NAMES_HEADING), name="roll-names-lead")
+        names = components.class_names_box(name="roll-names")
+        all_present = gr.Checkbox(
+            label=words.ALL_PRESENT_LABEL, info=words.ALL_PRESENT_HELP, elem_id="roll-every"
+        )
+        with gr.Accordion(text.page.SETTINGS, open=False, elem_id="roll-settings"):
+            objective = gr.Dropdown(
+                [(words.METHOD_NAMES[one], one) for one in OBJECTIVES],
+                value=UnlabelledSettings().objective,
+                label=text.page.METHOD_LABEL,
+                info=words.METHOD_HELP,
+            )
+            seed = components.seed_box()
+        start = components.start_button(text.teach.START, name="roll-adapt")
+        alert = components.html_area(name="roll-alert")
+        fill_from_zip(archive, images, alert)
+        return cls(images, names, all_present, objective, seed, start, alert)
 
     @property
-    def inputs(self) -> list[Any]:
-        return [self.photos, self.names, *self.settings]
+    def inputs(self) -> set[gr.components.Component]:
+        return {self.images, self.names, self.objective, self.seed}
+
+    def read(self, values: Values) -> UnlabelledRequest:
+        return UnlabelledRequest(files_in(values[self.images]), split_class_names(values[self.names] or ""))
+
+    def read_settings(self, values: Values) -> UnlabelledSettings:
+        return UnlabelledSettings(values[self.objective], int(values[self.seed] or 0))
 
 
 def unlabelled_tab(
-    page: gr.Blocks, tabs: gr.Tabs, answering: Answering, runs: Runs, *, bundled: bool
+    page: gr.Blocks, tabs: gr.Tabs, current: CurrentModel, runs: Runs, *, own_bank: bool
 ) -> ResultSide:
     """Lay out the tab inside the current Blocks, as one of `tabs`; a link may open the page on it."""
-    components.html_area(note(roll_text.LEAD), name="roll-lead")
+    components.html_area(views.render_note(text.unlabelled.LEAD), name="roll-lead")
     with gr.Row(elem_classes="at-columns"):
         with gr.Column(scale=4, min_width=320):
-            examples = components.example_row(cards.rolls_html(ROLLS), name="rolls")
-            form = _form()
-        side = result_side(answering, bundled=bundled, prefix="roll-")
-    outputs = [form.alert, *side.outputs, side.stop]
-    shows: dict[str, Any] = {"show_progress_on": side.run, **PRIVATE, **DEVICE}
-    held, bring = side.held.parts, side.take.bring
-    run = _adapting(answering, runs, side.held)
-    filled = examples.click(_fill, None, [form.alert, form.photos, form.names], **PRIVATE, queue=False)
-    for start in (form.adapt.click, form.names.submit, filled.then):
-        side.then_panels(start(run, [*held, *form.inputs], outputs, show_progress="minimal", **shows))
-    leaving(side.leave, runs, form.alert)
-    side.stop.click(stopping(runs), None, [side.stop], **QUICK)
-    side.then_panels(
-        bring.upload(
-            bringing(answering, side.held, most=LIMITS.samples), [bring, *held, form.photos], outputs, **shows
+            examples = components.example_row(
+                views.render_unlabelled_examples(UNLABELLED_EXAMPLES), name="rolls"
+            )
+            form = _UnlabelledForm.create()
+        side = ResultSide.create(
+            current, runs, form.alert, own_bank=own_bank, defaults=UnlabelledSettings(), prefix=PREFIX
         )
-    )
-    fill = photos_from_zip(form.photos)
-    form.archive.upload(fill, [form.archive], [form.alert, form.photos], queue=False, **PRIVATE)
-    method = form.settings[0]
-    form.every.input(lambda known: EVERY_NAME if known else OBJECTIVES[0], form.every, method, **QUICK)
-    method.input(lambda name: name == EVERY_NAME, method, form.every, **QUICK)
-    outputs = [tabs, form.names, form.every, *form.settings, form.alert]
-    page.load(_from_link(answering), None, outputs, **QUICK)
-    return side
 
-
-def _form() -> _Form:
-    lead = heading(roll_text.PHOTOS_HEADING) + note(roll_text.PHOTOS_HELP)
-    components.html_area(lead, name="roll-photos-lead")
-    photos = components.roll_zone()
-    with gr.Row(elem_classes="at-buttons"):
-        archive = components.folder_or_zip(text.FILL_FROM_FOLDER, text.FILL_FROM_ZIP, name="roll")
-    components.html_area(note(roll_text.ZIP_HELP), name="roll-zip-help")
-    components.html_area(heading(roll_text.NAMES_HEADING), name="roll-names-lead")
-    names = components.class_box(name="roll-names")
-    every = gr.Checkbox(label=roll_text.ALL_LABEL, info=roll_text.ALL_HELP, elem_id="roll-every")
-    settings = _settings()
-    adapt = components.start_button(text.ADAPT, name="roll-adapt")
-    alert = components.html_area(name="roll-alert")
-    return _Form(photos, archive, names, every, settings, alert, adapt)
-
-
-def _settings() -> list[Any]:
-    usual, named = RollChoices(), [(roll_text.METHOD_NAMES[one], one) for one in OBJECTIVES]
-    with gr.Accordion(text.SETTINGS, open=False, elem_id="roll-settings"):
-        objective = gr.Dropdown(
-            named, value=usual.objective, label=text.METHOD_LABEL, info=roll_text.METHOD_HELP
-        )
-        seed = gr.Number(usual.seed, label=text.SEED_LABEL, info=text.SEED_HELP, precision=0, minimum=0)
-    return [objective, seed]
-
-
-def _adapting(
-    answering: Answering, runs: Runs, held: ResultState[SavedResult]
-) -> Callable[..., Iterator[Frame]]:
-    def on_adapt(  # noqa: PLR0917 - an event, which Gradio calls
-        request: gr.Request,
-        kept: SavedResult | None,
-        shows: str,
-        photos: GalleryItems,
-        names: str | None,
-        objective: str,
-        seed: float | None,
-    ) -> Iterator[Frame]:
+    @long_run
+    def on_adapt(request: gr.Request, values: Values) -> Iterator[Updates]:
         try:
-            engine = answering()
-            roll = Roll(samples_of(photos), split_classes(names or ""))
-            chosen = RollChoices(objective, int(seed or 0))
-            with runs.sign(request.session_hash) as sign:
-                for taught in adapt_roll(engine, roll, chosen, sign=sign):
-                    yield frame(taught)
+            engine = current.engine()
+            wanted, settings = form.read(values), form.read_settings(values)
+            with runs.begin(request.session_hash) as stop_signal:
+                for progress in adapt_unlabelled(engine, wanted, settings, stop_signal=stop_signal):
+                    yield side.show_progress(progress)
         except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield refused(user_message(error), held, kept, shows)
+            yield side.show_refusal(user_message(error), values)
 
-    return on_adapt
+    def on_example(event: gr.EventData) -> Updates:
+        example = UNLABELLED_EXAMPLES[int(event.example)]
+        names = ", ".join(example.classes)
+        return {form.alert: views.EMPTY, form.images: items_of(example.images), form.names: names}
 
-
-def _fill(event: gr.EventData) -> Frame:
-    example = ROLLS[int(event.example)]
-    return [alerts.NOTHING, in_gallery(example.photos), ", ".join(example.classes)]
-
-
-def _from_link(answering: Answering) -> Callable[[gr.Request], Frame]:
-    def on_load(request: gr.Request) -> Frame:
+    def on_load(request: gr.Request) -> Updates:
         """Names and settings from the page's address, if it has any; then the page opens on this tab."""
         pairs = request.query_params.multi_items()
-        names, choices = roll_from_query(pairs)
+        names, settings = unlabelled_from_query(pairs)
         if not names:
-            return [gr.skip()] * 6
-        known, settings = choices.objective == EVERY_NAME, [choices.objective, choices.seed]
-        told = link_note(pairs, answering().backbone.name)
-        return [gr.Tabs(selected=TAB_ID), ", ".join(names), known, *settings, told]
+            return UNCHANGED
+        return {
+            tabs: gr.update(selected=TAB_ID),
+            form.names: ", ".join(names),
+            form.all_present: settings.objective == ALL_PRESENT,
+            form.objective: settings.objective,
+            form.seed: settings.seed,
+            form.alert: views.render_notice(model_mismatch(pairs, current.name())),
+        }
 
-    return on_load
+    filled = examples.click(on_example, None, [form.alert, form.images, form.names], **PRIVATE, queue=False)
+    for begin in (form.start.click, form.names.submit, filled.then):
+        adapted = begin(
+            on_adapt,
+            {*side.state.components, *form.inputs},
+            side.outputs,
+            show_progress="minimal",
+            show_progress_on=side.run,
+            **PRIVATE,
+            **DEVICE,
+        )
+        side.then_show_panels(adapted)
+    side.bring_recipe(form.images, most=LIMITS.samples)
+    form.all_present.input(
+        lambda known: ALL_PRESENT if known else OBJECTIVES[0], form.all_present, form.objective, **QUICK
+    )
+    form.objective.input(lambda name: name == ALL_PRESENT, form.objective, form.all_present, **QUICK)
+    page.load(
+        on_load,
+        None,
+        [tabs, form.names, form.all_present, form.objective, form.seed, form.alert],
+        **QUICK,
+    )
+    return side

@@ -32,8 +32,8 @@ def _names_of(role: Role) -> list[str]:
     "names",
     nargs=-1,
     metavar="[NAME...]",
-    help=f"sets to make (default, for task vectors: {', '.join(_names_of('task_vector'))}); only by name, for "
-    f"aligning a model: {', '.join(_names_of('named'))}",
+    help=f"sets to make (default, for task vectors: {', '.join(_names_of('task_vector'))}); only by name, "
+    f"for aligning a model: {', '.join(_names_of('named'))}",
 )
 @click.option("--packages", type=PATH, metavar="DIR", help="where packages are kept (default: OUT/.packages)")
 @settings(datasets.ImageSetSettings)

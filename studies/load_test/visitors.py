@@ -17,8 +17,8 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from gradio_client.utils import QueueError
 
-from app.examples import LESSONS
-from app.handlers.lesson import FewShotRequest
+from app.examples import FEW_SHOT_EXAMPLES
+from app.handlers.few_shot import FewShotRequest
 from app.limits import LIMITS
 
 __all__ = ["Visit", "VisitorRequest", "seconds_to_stop", "visit", "visit_at_once", "visitor_requests"]
@@ -57,7 +57,9 @@ class Visit:
 
 def visitor_requests(count: int, folder: Path) -> list[VisitorRequest]:
     """Different requests: a part of each example that ships in turn, with two seeds; zips go to `folder`."""
-    archives = [(_zip_part(one.lesson, folder / f"{one.folder}.zip"), one.lesson) for one in LESSONS]
+    archives = [
+        (_zip_part(one.request, folder / f"{one.folder}.zip"), one.request) for one in FEW_SHOT_EXAMPLES
+    ]
     requests = []
     for number in range(count):
         archive, example = archives[number % len(archives)]

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 import atlas_engine as atlas
-from app.handlers.choices import Choices
-from app.handlers.lesson import ClassRow, FewShotRequest, SampleFile
-from app.handlers.teach import teach
+from app.handlers.few_shot import FewShotRequest, adapt_few_shot
+from app.handlers.settings import FewShotSettings
+from app.handlers.uploads import ClassRow, ImageFile
 from tests.donors import engine_with_donors
 from tests.drawn import COLOURS, square
 from tests.serving import shared_server
@@ -47,14 +47,14 @@ def squares(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def lesson(squares):
+def few_shot_request(squares):
     """Three colours to learn, and two pictures of each to try it on."""
     rows = [
         ClassRow(name.replace("_", " "), tuple(map(str, sorted((squares / "teach" / name).iterdir()))))
         for name in COLOURS
     ]
     samples = [
-        SampleFile(str(path), name.replace("_", " "))
+        ImageFile(str(path), name.replace("_", " "))
         for name in COLOURS
         for path in sorted((squares / "try" / name).iterdir())
     ]
@@ -62,10 +62,10 @@ def lesson(squares):
 
 
 @pytest.fixture(scope="session")
-def kept(small, lesson):
+def saved(small, few_shot_request):
     """What the small engine learns of the colours, with donors."""
-    *_, last = teach(small, lesson, Choices(method="atlas+text-probe", steps=6))
-    return last.kept
+    *_, last = adapt_few_shot(small, few_shot_request, FewShotSettings(method="atlas+text-probe", steps=6))
+    return last.result
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
-from app.examples import EXAMPLES, LESSONS
-from app.handlers.ask import answer_rows, ask
-from app.handlers.inside import donors_of
+from app.examples import ASK_EXAMPLES, FEW_SHOT_EXAMPLES
+from app.handlers.ask import as_json, ask
+from app.handlers.inside import list_task_vectors
 from app.prepared_examples import RECIPE
 
 PARAMETERS = {
@@ -40,11 +40,11 @@ def test_the_public_endpoints_have_stable_names_and_are_documented(client):
 
 
 def test_the_client_gets_the_same_answers_as_the_engine(client, engine):
-    example = EXAMPLES[0]
+    example = ASK_EXAMPLES[0]
     files = [handle_file(path) for path in example.paths]
     answered = client.predict(images=files, classes=example.class_text, api_name="/predict")
     *_, here = ask(engine, example.paths, example.class_text)
-    for row, wanted in zip(answered["rows"], answer_rows(here)["rows"], strict=True):
+    for row, wanted in zip(answered["rows"], as_json(here)["rows"], strict=True):
         assert (row["image"], row["label"]) == (wanted["image"], wanted["label"])
         assert row["prob"] == pytest.approx(
             wanted["prob"], abs=1e-4
@@ -67,13 +67,13 @@ def test_a_program_adapts_takes_the_recipe_and_compares_with_it(client, archive,
 
 
 def test_a_program_looks_inside_a_recipe_turns_a_donor_and_takes_the_weights(client, squares, engine):
-    recipe = handle_file(LESSONS[0].path / RECIPE)
+    recipe = handle_file(FEW_SHOT_EXAMPLES[0].path / RECIPE)
     inside = client.predict(recipe=recipe, api_name="/inside")
     shares = [one["share"] for one in inside["donors"]]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(1.0, abs=1e-4)
     assert set(inside["map"]["rows"]) == set(engine.bank.tasks)
-    samples = [handle_file(LESSONS[0].lesson.samples[place].path) for place in (0, 5)]
+    samples = [handle_file(FEW_SHOT_EXAMPLES[0].request.samples[place].path) for place in (0, 5)]
     same = client.predict(samples=samples, recipe=recipe, tasks={}, layers={}, api_name="/turn")["rows"]
     assert all(row["as_learned"] == row["now"] for row in same)
     out = dict.fromkeys(engine.bank.tasks, 0)
@@ -138,13 +138,13 @@ def test_a_question_that_cannot_be_asked_comes_back_as_a_sentence(client, draw):
 
 def test_a_program_is_told_of_the_bank_as_the_page_tells_it(client, engine):
     told = client.predict(api_name="/bank")
-    names = [donor.name for donor in donors_of(engine)]
+    names = [donor.name for donor in list_task_vectors(engine)]
     assert [donor["name"] for donor in told["donors"]] == names
     assert all(donor["trained_on"] and donor["before"] <= donor["after"] <= 1 for donor in told["donors"])
-    alike = told["alike"]
-    assert set(alike["rows"]) == set(alike["columns"]) == set(names)
+    similarity_map = told["alike"]
+    assert set(similarity_map["rows"]) == set(similarity_map["columns"]) == set(names)
     assert (
-        0 < alike["values"][0][1] == alike["values"][1][0] < 1
+        0 < similarity_map["values"][0][1] == similarity_map["values"][1][0] < 1
     )  # cosines; a donor's with itself is left out
 
 

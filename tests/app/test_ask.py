@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import atlas_engine as atlas
-from app.examples import EXAMPLES
-from app.handlers.ask import answer_rows, ask, split_classes
+from app.examples import ASK_EXAMPLES
+from app.handlers.ask import as_json, ask, split_class_names
 from app.limits import LIMITS
-from app.state import Runs
+from app.session import Runs
 
 # What the pictures show, in each example's own words, said by a person.
 TRUTH = {
@@ -39,23 +39,23 @@ def refusal(engine, paths, class_text):
     ],
 )
 def test_class_names_are_split_at_commas_semicolons_and_lines(typed, names):
-    assert split_classes(typed) == names
+    assert split_class_names(typed) == names
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
+@pytest.mark.parametrize("example", ASK_EXAMPLES, ids=lambda example: example.title)
 def test_every_example_is_answered_rightly(engine, example):
     asked = last(ask(engine, example.paths, example.class_text))
-    assert [answer.guesses[0][0] for answer in asked.answers] == TRUTH[example.title]
+    assert [answer.ranking[0][0] for answer in asked.answers] == TRUTH[example.title]
     assert asked.left_out == ()
 
 
 def test_guesses_are_ranked_and_share_one_whole(engine):
-    example = EXAMPLES[0]
+    example = ASK_EXAMPLES[0]
     for answer in last(ask(engine, example.paths, example.class_text)).answers:
-        probs = [prob for _, prob in answer.guesses]
+        probs = [prob for _, prob in answer.ranking]
         assert probs == sorted(probs, reverse=True)
         assert sum(probs) == pytest.approx(1, abs=1e-5)
-        assert {label for label, _ in answer.guesses} == set(example.classes)
+        assert {label for label, _ in answer.ranking} == set(example.classes)
 
 
 def test_the_first_state_comes_before_any_work_and_answers_follow_a_few_at_a_time(engine, draw):
@@ -68,8 +68,8 @@ def test_the_first_state_comes_before_any_work_and_answers_follow_a_few_at_a_tim
 
 def test_a_question_that_is_stopped_keeps_the_answers_so_far(engine, draw):
     paths, runs = [draw(f"{n}.png") for n in range(2 * LIMITS.images_per_step)], Runs()
-    with runs.sign("visitor") as sign:
-        for asked in ask(engine, paths, "a, b", sign=sign):
+    with runs.begin("visitor") as stop_signal:
+        for asked in ask(engine, paths, "a, b", stop_signal=stop_signal):
             if asked.seen:
                 runs.stop("visitor")
     assert asked.stopped
@@ -120,7 +120,7 @@ def test_names_that_the_engine_refuses_are_refused_in_its_words(engine, draw, ty
 
 
 def test_rows_are_plain_and_hold_every_class(engine, draw):
-    rows = answer_rows(last(ask(engine, [draw("a.png")], "cat, dog, owl")))
+    rows = as_json(last(ask(engine, [draw("a.png")], "cat, dog, owl")))
     (row,) = rows["rows"]
     assert row["image"] == "a.png"
     assert row["label"] == row["top"][0]["label"]

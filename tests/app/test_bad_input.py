@@ -21,7 +21,7 @@ from PIL import Image
 
 import atlas_engine as atlas
 from app import text
-from app.examples import LESSONS
+from app.examples import FEW_SHOT_EXAMPLES
 from app.limits import LIMITS
 from app.prepared_examples import RECIPE
 
@@ -73,7 +73,7 @@ def refused(client, **asked):
     with pytest.raises(AppError) as caught:
         client.predict(**asked)
     said = str(caught.value)
-    assert said != text.BROKEN
+    assert said != text.page.BROKEN
     return said
 
 
@@ -113,7 +113,7 @@ def test_a_zip_that_swells_or_climbs_out_is_refused_or_made_harmless(client, dra
     many = packed(tmp_path / "many.zip", [(f"{n % 2}/{n}.png", picture) for n in range(LIMITS.zip_files + 1)])
     assert "many.zip" in refused(client, archive=many, samples=[], api_name="/adapt")
     full = packed(tmp_path / "full.zip", [(f"{n % 2}/{n}.png", picture) for n in range(LIMITS.zip_files)])
-    assert str(LIMITS.lesson_images) in refused(client, archive=full, samples=[], api_name="/adapt")
+    assert str(LIMITS.support_images) in refused(client, archive=full, samples=[], api_name="/adapt")
 
 
 @pytest.mark.usefixtures("healthy")
@@ -125,7 +125,7 @@ def test_a_thousand_files_at_once_are_counted_and_refused(client, server, draw):
     call = f"{server.address}/gradio_api/call/predict"
     event = httpx.post(call, json={"data": [references, "cat, dog"]}, timeout=120).json()["event_id"]
     said = httpx.get(f"{call}/{event}", timeout=120).text
-    assert text.many_images(1000) in said
+    assert text.ask.many_images(1000) in said
 
 
 @pytest.mark.usefixtures("healthy")
@@ -156,7 +156,7 @@ def test_two_folders_of_one_name_are_refused(client, draw, tmp_path):
 @pytest.mark.usefixtures("healthy")
 @pytest.mark.parametrize("other", ["bank_fingerprint", "model_fingerprint"])
 def test_a_recipe_for_another_bank_or_model_is_refused_with_the_remedy(client, draw, tmp_path, other):
-    recipe = atlas.Recipe.load(LESSONS[0].path / RECIPE)
+    recipe = atlas.Recipe.load(FEW_SHOT_EXAMPLES[0].path / RECIPE)
     dataclasses.replace(recipe, **{other: "0" * 64}).save(tmp_path / "other.atlas.safetensors")
     said = refused(
         client,

@@ -6,8 +6,8 @@ import gradio as gr
 import pytest
 
 from app.limits import LIMITS
-from app.model import Opened
 from app.page import build
+from app.session import OpenedModel
 
 CONTROLS = (gr.Dropdown, gr.Number, gr.Radio, gr.Slider, gr.Textbox)
 MOST = 270  # characters
@@ -16,7 +16,7 @@ MOST = 270  # characters
 @pytest.fixture(scope="module")
 def controls(engine):
     """Those in sight: the ones of the endpoints never are, and donors that are not there have no slider."""
-    blocks = build(Opened(engine)).blocks.values()
+    blocks = build(OpenedModel(engine)).blocks.values()
     return [one for one in blocks if isinstance(one, CONTROLS) and not _hidden(one)]
 
 

@@ -53,7 +53,7 @@ def test_other_requests_pass(body):
 def test_the_server_refuses_to_fetch_from_the_web(server):
     data = [[{"path": "https://example.org/cat.jpg", "meta": META}], "cat, dog"]
     answer = httpx.post(f"{server.address}/gradio_api/call/predict", json={"data": data}, timeout=60)
-    assert (answer.status_code, answer.json()["detail"]) == (400, text.NO_ADDRESSES)
+    assert (answer.status_code, answer.json()["detail"]) == (400, text.page.NO_ADDRESSES)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1/", "https%3A//example.org/"])
@@ -68,7 +68,7 @@ def test_a_request_too_large_to_come_from_the_page_is_refused(server):
     answer = httpx.post(
         f"{server.address}/gradio_api/call/predict", content=body, headers=headers, timeout=60
     )
-    assert (answer.status_code, answer.json()["detail"]) == (413, text.TOO_LARGE)
+    assert (answer.status_code, answer.json()["detail"]) == (413, text.page.TOO_LARGE)
 
 
 def test_a_file_of_the_server_that_nobody_uploaded_is_not_read(server):
@@ -113,7 +113,7 @@ def test_an_upload_that_says_it_is_too_large_is_refused_before_a_byte_of_it_is_k
     guard, folder = guarded
     files = [("files", (f"{number}.png", b"x" * (MEGABYTE // 4))) for number in range(5)]
     answer = TestClient(guard).post("/gradio_api/upload", files=files)
-    assert (answer.status_code, answer.json()["detail"]) == (413, text.UPLOAD_TOO_LARGE)
+    assert (answer.status_code, answer.json()["detail"]) == (413, text.page.UPLOAD_TOO_LARGE)
     assert files_in(folder) == []
 
 

@@ -10,24 +10,24 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 import atlas_engine as atlas
-from app import model_text as text
-from app.engines import Engines
-from app.examples import LESSONS
-from app.handlers.choices import Choices
-from app.handlers.models import choose, facts_of, offered
+from app import text
+from app.events import UNCHANGED
+from app.examples import FEW_SHOT_EXAMPLES
+from app.handlers.few_shot import adapt_few_shot
+from app.handlers.models import choose_model, describe_model, offered_models
+from app.handlers.settings import FewShotSettings
 from app.handlers.takeaway import load_recipe, save_recipe
-from app.handlers.teach import teach
+from app.handlers.uploads import ClassRow
 from app.limits import LIMITS
-from app.model import open_engine
 from app.page import build, launch
-from app.prepared_examples import load_forgotten, load_worked
-from app.state import Runs, SavedResult
-from app.tabs import models
-from app.tabs.forget import ForgetSide
-from app.tabs.holding import EXAMPLE, NOTHING, OWN, hold
-from app.tabs.result import result_side
-from app.tabs.teach import _adapting
+from app.prepared_examples import load_few_shot, load_forget
+from app.session import CurrentModel, Engines, Runs, open_engine
+from app.tabs.forget import forget_tab
+from app.tabs.models import models_tab
+from app.tabs.result_state import EXAMPLE, NONE, OWN
+from app.tabs.teach import teach_tab
 from atlas_engine import library
+from tests.app import page_events
 from tests.standins import TASKS, stand_in
 
 ONE, TWO = "tiny-standin/one", "tiny-standin/two"
@@ -43,38 +43,38 @@ def hub(tmp_path_factory):
 @pytest.fixture
 def engines(engine, hub):
     return Engines(
-        engine, name="bundled", prepare=lambda name: library.prepare(hub[name], cache=False), room=1
+        engine, name="bundled", prepare=lambda name: library.prepare(hub[name], cache=False), max_open=1
     )
 
 
 def test_a_visitor_chooses_for_themselves_alone(engines):
-    *steps, last = choose(engines, "ann", ONE)
-    assert steps[0].doing == text.OPENING
+    *steps, last = choose_model(engines, "ann", ONE)
+    assert steps[0].doing == text.model.OPENING
     assert last.done
     assert engines.name_of("ann") == ONE
-    assert engines.of("ann").bank.tasks == TASKS
+    assert engines.engine_of("ann").bank.tasks == TASKS
     assert engines.name_of("bob") == "bundled"
-    assert engines.of("bob") is engines.first
-    assert engines.of(None) is engines.first
+    assert engines.engine_of("bob") is engines.first
+    assert engines.engine_of(None) is engines.first
 
 
 def test_a_choice_that_is_stopped_leaves_the_former_model(engines):
     runs = Runs()
-    with runs.sign("ann") as sign:
-        steps = choose(engines, "ann", ONE, sign=sign)
-        assert next(steps).doing == text.OPENING
+    with runs.begin("ann") as stop_signal:
+        steps = choose_model(engines, "ann", ONE, stop_signal=stop_signal)
+        assert next(steps).doing == text.model.OPENING
         runs.stop("ann")
         last = next(steps)
-    assert (last.doing, last.done) == (text.STOPPED, True)
-    assert engines.of("ann") is engines.first
+    assert (last.doing, last.stopped, last.done) == (text.model.STOPPED, True, False)
+    assert engines.engine_of("ann") is engines.first
 
 
 def test_a_model_that_is_open_is_not_opened_again(engines):
-    list(choose(engines, "ann", ONE))
-    list(choose(engines, "bob", ONE))
-    assert engines.of("bob") is engines.of("ann")
-    list(choose(engines, "ann", "bundled"))
-    assert engines.of("ann") is engines.first
+    list(choose_model(engines, "ann", ONE))
+    list(choose_model(engines, "bob", ONE))
+    assert engines.engine_of("bob") is engines.engine_of("ann")
+    list(choose_model(engines, "ann", "bundled"))
+    assert engines.engine_of("ann") is engines.first
 
 
 def test_the_bank_is_built_with_progress_the_first_time_only(engine, tmp_path, monkeypatch):
@@ -82,81 +82,94 @@ def test_the_bank_is_built_with_progress_the_first_time_only(engine, tmp_path, m
     offer = stand_in(tmp_path / "hub", seed=2)
     for wanted in (["cars", "signs", "textures"], []):
         fresh = Engines(engine, name="bundled", prepare=lambda _: library.prepare(offer, cache=False))
-        told = [step.doing for step in choose(fresh, "ann", ONE)]
+        told = [step.doing for step in choose_model(fresh, "ann", ONE)]
         assert [line.rpartition("now ")[2].rstrip(" …") for line in told if ", now" in line] == wanted
 
 
 def test_the_model_used_least_recently_makes_room_and_its_visitor_is_asked_to_choose_again(engines):
-    list(choose(engines, "ann", ONE))
-    held = engines.of("ann")
-    list(choose(engines, "bob", TWO))
+    list(choose_model(engines, "ann", ONE))
+    held = engines.engine_of("ann")
+    list(choose_model(engines, "bob", TWO))
     with pytest.raises(atlas.AtlasError, match=r"was put away to make room .* Choose it again"):
-        engines.of("ann")
+        engines.engine_of("ann")
     assert held.bank.tasks == TASKS  # whoever is in the middle of an answer finishes it
-    list(choose(engines, "ann", ONE))
-    assert engines.of("ann").bank.tasks == TASKS
+    list(choose_model(engines, "ann", ONE))
+    assert engines.engine_of("ann").bank.tasks == TASKS
 
 
-def test_a_run_that_has_begun_goes_on_with_its_model_whatever_is_chosen_meanwhile(engines, lesson):
-    answering = engines.answering(lambda: "ann")
-    list(choose(engines, "ann", ONE))
-    begun_with = engines.of("ann").fingerprint
-    spare = LIMITS.rows - len(lesson.rows)
-    names = [*(row.name for row in lesson.rows), *[""] * spare]
-    pictures = [*([(path, None) for path in row.paths] for row in lesson.rows), *[None] * spare]
-    held = hold(None, name="shows", expired="gone")
-    frames = _adapting(answering, Runs(), held)(
-        gr.Request(session_hash="ann"), None, EXAMPLE, None, "text-probe", 1, 0.1, 0, *names, *pictures
-    )
-    next(frames)
-    list(choose(engines, "bob", TWO))  # for which the model of the run has to make room
-    with pytest.raises(atlas.AtlasError, match="was put away"):
-        answering()
-    *_, last = frames
-    (kept,) = [value for value in last if isinstance(value, SavedResult)]
-    assert kept.recipe.model_fingerprint == begun_with
+@pytest.fixture
+def visitor(engines):
+    """Whose event is running, as a list that tests change, and the model that answers them."""
+    asking = [None]
+    return asking, CurrentModel(engines, lambda: asking[0])
 
 
-def test_a_model_that_was_put_away_is_told_of_in_every_part_of_the_page(engines, engine):
-    asking = ["ann"]
-    list(choose(engines, "ann", ONE))
-    list(choose(engines, "bob", TWO))
-    kept = load_worked(engine, LESSONS[0])
+def test_a_run_that_has_begun_goes_on_with_its_model_whatever_is_chosen_meanwhile(
+    engines, visitor, few_shot_request
+):
+    asking, current = visitor
     with gr.Blocks() as page:
-        asking[0] = None  # as where a page is laid out
-        side = result_side(engines.answering(lambda: asking[0]), kept, bundled=True)
+        teach_tab(page, current, Runs(), own_bank=True)
     asking[0] = "ann"
-    assert "was put away" in str(side._panels(kept, OWN))
-    values = {"on_map": ("mixed", "layer", ""), "on_turn": (*[0.5] * LIMITS.turned, "", 1.0, "", 1.0)}
-    for event in page.fns.values():
-        name = getattr(event.fn, "__name__", "")
-        if name in {"on_bank", "on_map", "on_turn", "on_make"}:
-            holds = () if name == "on_bank" else (kept, OWN)
-            assert "was put away" in str(event.fn(*holds, *values.get(name, ()))), name
+    list(choose_model(engines, "ann", ONE))
+    begun_with = engines.engine_of("ann").fingerprint
+    event = page_events.event_named(page, "on_adapt")
+    given = {"Method": "text-probe", "Steps": 1}
+    for place in range(1, LIMITS.rows + 1):
+        row = few_shot_request.rows[place - 1] if place <= len(few_shot_request.rows) else ClassRow("", ())
+        images = [(path, None) for path in row.paths]
+        given |= {f"Class {place}": row.name, f"pictures-{place}": images}
+    states = event.fn(gr.Request(session_hash="ann"), page_events.values_for(event, given))
+    next(states)
+    list(choose_model(engines, "bob", TWO))  # for which the model of the run has to make room
+    with pytest.raises(atlas.AtlasError, match="was put away"):
+        current.engine()
+    *_, last = states
+    assert page_events.by_name(last)[page_events.OWN].recipe.model_fingerprint == begun_with
 
 
-def test_who_departs_ends_their_own_build_and_keeps_what_was_chosen(engines):
+def test_a_model_that_was_put_away_is_told_of_in_every_part_of_the_page(engines, visitor, engine):
+    asking, current = visitor
+    list(choose_model(engines, "ann", ONE))
+    list(choose_model(engines, "bob", TWO))
+    saved = load_few_shot(engine, FEW_SHOT_EXAMPLES[0])
+    with gr.Blocks() as page:  # which nobody's event lays out
+        teach_tab(page, current, Runs(), own_bank=True)
+    asking[0] = "ann"
+    seen = set()
+    for name, event in page_events.events_of(page):
+        if name in {"on_bank", "on_map", "on_scale", "on_make_weights", "on_result"}:
+            owned = {page_events.OWN: saved, "shows": OWN}
+            answer = event.fn(*([] if name == "on_bank" else [page_events.values_for(event, owned)]))
+            told = answer if isinstance(answer, str) else str(list(answer.values()))
+            assert "was put away" in told, name
+            seen.add(name)
+    assert len(seen) == 5
+
+
+def test_who_closes_the_page_ends_their_own_build_and_keeps_what_was_chosen(engines):
     page = build(open_engine(), engines)
-    departs = [one.fn for one in page.fns.values() if getattr(one.fn, "__name__", "") == "on_depart"]
-    on_choose = next(one.fn for one in page.fns.values() if getattr(one.fn, "__name__", "") == "on_choose")
+    closes = [event.fn for name, event in page_events.events_of(page) if name == "on_close"]
+    assert len(closes) == 2
+    on_choose = page_events.event_named(page, "on_choose").fn
     request = gr.Request(session_hash="ann")
     list(on_choose(request, ONE))
     assert engines.name_of("ann") == ONE
-    frames = on_choose(request, TWO)
-    next(frames)
-    for depart in departs:
-        depart(gr.Request(session_hash="bob"))
-        depart(request)
-    *_, last = frames
-    assert text.STOPPED in str(last)
+    states = on_choose(request, TWO)
+    next(states)
+    for close in closes:
+        close(gr.Request(session_hash="bob"))
+        close(request)
+    *_, last = states
+    assert text.model.STOPPED in page_events.by_name(last)["model-status"]
     assert engines.name_of("ann") == ONE, "the former choice is lost"
 
 
 def test_a_choice_is_remembered_until_very_many_others_have_chosen(engines, monkeypatch):
-    monkeypatch.setattr("app.engines.LIMITS", replace(LIMITS, choices=3))
+    monkeypatch.setattr("app.session.LIMITS", replace(LIMITS, model_choices=3))
     for name in ("ann", "bob", "cyd"):
         engines.choose(name, ONE, engines.first)
-    engines.of("ann")  # who uses it keeps it
+    engines.engine_of("ann")  # who uses it keeps it
     engines.choose("dan", ONE, engines.first)
     assert [engines.name_of(name) for name in ("ann", "bob", "cyd")] == [ONE, "bundled", ONE]
 
@@ -176,48 +189,52 @@ def test_a_choice_is_remembered_until_very_many_others_have_chosen(engines, monk
 )
 def test_paths_hub_ids_and_addresses_are_not_taken_from_visitors(engines, name):
     with pytest.raises(atlas.AtlasError, match="cannot be chosen on the page"):
-        list(choose(engines, "ann", name))
-    assert engines.of("ann") is engines.first
+        list(choose_model(engines, "ann", name))
+    assert engines.engine_of("ann") is engines.first
 
 
 def test_a_name_that_open_clip_does_not_know_leaves_the_former_model(engine):
     engines = Engines(engine, name="bundled")
     with pytest.raises(atlas.AtlasError, match="Did you mean 'ViT-B-32'"):
-        list(choose(engines, "ann", "ViT-B-33/openai"))
-    assert engines.of("ann") is engine
+        list(choose_model(engines, "ann", "ViT-B-33/openai"))
+    assert engines.engine_of("ann") is engine
 
 
 def test_the_real_clips_are_offered_behind_the_one_that_was_started_with(engine):
-    names = offered(Engines(engine, name="ViT-B-16@mine.pt"))
+    names = offered_models(Engines(engine, name="ViT-B-16@mine.pt"))
     assert names[:3] == ["ViT-B-16@mine.pt", "bundled", "ViT-B-32/openai"]
-    assert set(names[1:]) == set(text.OFFERED)
+    assert set(names[1:]) == set(text.model.NAMES)
 
 
-def test_who_answers_is_the_present_visitors_engine(engines):
-    now = ["ann"]
-    answering = engines.answering(lambda: now[0])
-    list(choose(engines, "ann", ONE))
-    assert answering() is engines.of("ann")
-    assert answering() is not engines.first
-    now[0] = None
-    assert answering() is engines.first
+def test_who_answers_is_the_present_visitors_engine(engines, visitor):
+    asking, current = visitor
+    asking[0] = "ann"
+    list(choose_model(engines, "ann", ONE))
+    assert current.engine() is engines.engine_of("ann")
+    assert current.engine() is not engines.first
+    assert current.name() == ONE
+    asking[0] = None
+    assert current.engine() is engines.first
+    assert current.name() == "bundled"
 
 
-def test_a_recipe_for_another_model_is_refused_kindly(engines, lesson, tmp_path):
-    list(choose(engines, "ann", ONE))
-    *_, last = teach(engines.of("ann"), lesson, Choices(method="atlas", steps=2))
-    path = save_recipe(last.kept.recipe, tmp_path)
+def test_a_recipe_for_another_model_is_refused_kindly(engines, few_shot_request, tmp_path):
+    list(choose_model(engines, "ann", ONE))
+    *_, last = adapt_few_shot(
+        engines.engine_of("ann"), few_shot_request, FewShotSettings(method="atlas", steps=2)
+    )
+    path = save_recipe(last.result.recipe, tmp_path)
     with pytest.raises(atlas.AtlasError, match="Open the one it was made with"):
-        load_recipe(engines.of("bob"), path, [])
-    brought, _ = load_recipe(engines.of("ann"), path, [])
-    assert brought.recipe.classes == last.kept.recipe.classes
+        load_recipe(engines.engine_of("bob"), path, [])
+    brought, _ = load_recipe(engines.engine_of("ann"), path, [])
+    assert brought.recipe.classes == last.result.recipe.classes
 
 
 def test_the_facts_tell_of_a_missing_bank(hub):
     *_, last = library.prepare(hub[ONE].model, cache=False)
     if last.engine.bank_path is not None:  # another test has built it
         last.engine.bank_path = None
-    assert facts_of(last.engine, ONE).donors == ()
+    assert describe_model(last.engine, ONE).task_vectors == ()
 
 
 # At start-up.
@@ -275,16 +292,23 @@ def test_two_clients_with_two_models_get_their_own_answers(address, engines, squ
     assert ann.predict(api_name="/models")["now"] == ONE
 
 
-def test_what_was_forgotten_with_another_model_goes_when_a_visitor_chooses(engines, monkeypatch):
-    list(choose(engines, "ann", ONE))
-    kept = load_forgotten(engines.first)
-    assert kept is not None
-    held = hold(kept, name="shows", expired="gone")
-    side = ForgetSide(held, [], [], lambda *_: [])
-    renewed = models._renewing(engines, side)
-    assert renewed(kept, OWN) != side.empty, "the first model is still there"
-    monkeypatch.setattr(models, "visitor", lambda: "ann")
-    assert renewed(kept, OWN) == side.empty
-    assert renewed(None, EXAMPLE) == side.empty
-    assert renewed(None, NOTHING) != side.empty
-    assert renewed(None, OWN) == side.empty, "it has expired, and cannot be told to fit"
+def test_what_was_forgotten_with_another_model_goes_when_a_visitor_chooses(engines, visitor):
+    asking, current = visitor
+    list(choose_model(engines, "ann", ONE))
+    saved = load_forget(engines.first)
+    assert saved is not None
+    with gr.Blocks() as page:
+        side = forget_tab(current, Runs(), own_bank=True)
+        models_tab(page, current, Runs(), sides=[side])
+    event = page_events.event_named(page, "on_model")
+
+    def after_choice(own, shows):
+        values = page_events.values_for(event, {page_events.OWN: own, "forget-shows": shows})
+        return event.fn(values)
+
+    assert after_choice(saved, OWN) == UNCHANGED, "the first model is still there"
+    asking[0] = "ann"
+    assert after_choice(saved, OWN) == side.clear()
+    assert after_choice(None, EXAMPLE) == side.clear()
+    assert after_choice(None, NONE) == UNCHANGED
+    assert after_choice(None, OWN) == side.clear(), "it has expired, and cannot be told to fit"

@@ -13,22 +13,22 @@ from gradio_client.exceptions import AppError
 
 from app.events import user_message
 from app.limits import LIMITS
-from app.model import Opened, open_engine
 from app.page import build
+from app.session import OpenedModel, open_engine
 
 SECRETS = ("zanzibar", "quokka", "wombat")
 
 
 @pytest.fixture(scope="module")
 def page(engine):
-    return build(Opened(engine))
+    return build(OpenedModel(engine))
 
 
 def test_a_result_is_forgotten_after_a_while_and_uploads_are_deleted(page):
     states = [block for block in page.blocks.values() if isinstance(block, gr.State)]
-    kept = [state for state in states if not isinstance(state.value, int)]  # the others count rows
-    assert len(kept) == 3
-    assert all(0 < state.time_to_live <= LIMITS.keep_seconds for state in kept)
+    saved = [state for state in states if not isinstance(state.value, int)]  # the others count rows
+    assert len(saved) == 3
+    assert all(0 < state.time_to_live <= LIMITS.keep_seconds for state in saved)
     assert page.delete_cache == (LIMITS.sweep_seconds, LIMITS.keep_seconds)
 
 

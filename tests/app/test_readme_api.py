@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from app.tools import ADDRESS
+from app.mcp_tools import ADDRESS
 from tests.serving import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

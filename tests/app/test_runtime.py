@@ -13,9 +13,9 @@ from tests.drawn import ROOT
 CODE = """
 import ctypes, sys, threading
 sys.path.insert(0, {root!r})
-from app.runtime import share_heaps
+from app.runtime import limit_malloc_arenas
 
-assert share_heaps()
+assert limit_malloc_arenas()
 ctypes.CDLL(None).malloc_stats.restype = None
 ready = threading.Barrier(13)
 

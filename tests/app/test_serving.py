@@ -15,17 +15,17 @@ import pytest
 import atlas_engine as atlas
 from app import text
 from app.__main__ import main
-from app.examples import EXAMPLES, FOLDER, LESSONS
-from app.model import open_engine
+from app.examples import ASK_EXAMPLES, FEW_SHOT_EXAMPLES, FOLDER
+from app.session import open_engine
 from tests.serving import PATIENCE, ROOT, start_server, stop_server
 
 
 def test_the_page_comes_with_its_settings_safe(server):
     config = httpx.get(f"{server.address}/config", timeout=60).json()
-    assert config["title"] == text.TITLE
+    assert config["title"] == text.page.TITLE
     assert config["analytics_enabled"] is False
     assert config["show_error"] is False
-    assert text.BANNER_HEADING not in str(config["components"])
+    assert text.page.BANNER_HEADING not in str(config["components"])
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ def test_a_model_that_the_hub_does_not_give_leaves_the_bundled_one_under_a_banne
     server = start_server(tmp_path, ATLAS_MODEL="ViT-B-32/openai", **nowhere)
     try:
         page = httpx.get(f"{server.address}/config", timeout=60).text
-        assert text.BANNER_HEADING in page
+        assert text.page.BANNER_HEADING in page
         assert "hub cannot be reached" in page
         assert "hub cannot be reached" in server.log
     finally:
@@ -66,7 +66,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(server, tmp_path):
         timeout=PATIENCE,
         check=False,
     )
-    assert (done.returncode, done.stderr.strip()) == (1, text.no_port(int(port)))
+    assert (done.returncode, done.stderr.strip()) == (1, text.page.no_port(int(port)))
 
 
 def test_every_example_picture_is_the_recorded_one_and_small():
@@ -74,11 +74,11 @@ def test_every_example_picture_is_the_recorded_one_and_small():
     recorded = dict(
         reversed(line) for line in re.findall(r"^(\w{64}) +\d+ +(\S+\.jpg)$", readme, re.MULTILINE)
     )
-    asked = {str(FOLDER / file) for example in EXAMPLES for file in example.files}
-    taught = {path for one in LESSONS for row in one.lesson.rows for path in row.paths}
-    tried = {sample.path for one in LESSONS for sample in one.lesson.samples}
-    assert asked | taught | tried == {str(FOLDER / name) for name in recorded}
-    assert asked | taught | tried == {str(path) for path in FOLDER.rglob("*.jpg")}
+    asked = {str(FOLDER / file) for example in ASK_EXAMPLES for file in example.files}
+    progress = {path for one in FEW_SHOT_EXAMPLES for row in one.request.rows for path in row.paths}
+    tried = {sample.path for one in FEW_SHOT_EXAMPLES for sample in one.request.samples}
+    assert asked | progress | tried == {str(FOLDER / name) for name in recorded}
+    assert asked | progress | tried == {str(path) for path in FOLDER.rglob("*.jpg")}
     for name, digest in recorded.items():
         data = (FOLDER / name).read_bytes()
         assert hashlib.sha256(data).hexdigest() == digest
@@ -87,10 +87,10 @@ def test_every_example_picture_is_the_recorded_one_and_small():
 
 
 def test_no_picture_of_a_lesson_is_both_taught_and_tried():
-    for example in LESSONS:
-        lesson = example.lesson
-        taught = {Path(path).read_bytes() for row in lesson.rows for path in row.paths}
-        tried = [Path(sample.path).read_bytes() for sample in lesson.samples]
-        assert len(taught) == sum(len(row.paths) for row in lesson.rows)
-        assert not taught.intersection(tried)
-        assert {sample.truth for sample in lesson.samples} == set(lesson.classes)
+    for example in FEW_SHOT_EXAMPLES:
+        few_shot_request = example.request
+        progress = {Path(path).read_bytes() for row in few_shot_request.rows for path in row.paths}
+        tried = [Path(sample.path).read_bytes() for sample in few_shot_request.samples]
+        assert len(progress) == sum(len(row.paths) for row in few_shot_request.rows)
+        assert not progress.intersection(tried)
+        assert {sample.label for sample in few_shot_request.samples} == set(few_shot_request.classes)

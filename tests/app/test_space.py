@@ -20,13 +20,13 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from app import push_list
-from app.engines import Engines
-from app.examples import EXAMPLES
-from app.handlers.ask import answer_rows, ask
+from app.examples import ASK_EXAMPLES
+from app.handlers.ask import as_json, ask
 from app.limits import LIMITS, ZERO_GPU
-from app.model import Opened
 from app.page import build
-from app.space import LEARNERS, gpu_seconds, through_gpu
+from app.session import Engines, OpenedModel
+from app.space import gpu_seconds, run_on_gpu
+from tests.app.absent import without_studies
 from tests.serving import PATIENCE, ROOT
 
 
@@ -99,22 +99,24 @@ def _outside_imports(path):
 # What is pushed.
 
 
-def test_the_push_list_is_what_git_tracks_without_tests_and_caches():
+def test_the_push_list_is_what_git_tracks_without_tests_studies_and_caches():
     told = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     tracked = {name for name in told.splitlines() if (ROOT / name).is_file()}
-    names = push_list.pushed()
+    names = push_list.list_files()
     assert set(names) <= tracked
     left = tracked - set(names)
-    rows = {name for name in left if fnmatch(name, push_list.ROWS)}
+    rows = {name for name in left if fnmatch(name, push_list.MEASUREMENTS)}
     assert all(name.startswith(push_list.LEFT_OUT) or "/" not in name for name in left - rows)
-    assert {"README.md", "requirements.txt", "app/ui.py", "app/theme.css", "LICENSE"} <= set(names)
+    assert {"README.md", "requirements.txt", "app/page.py", "app/static/theme.css", "LICENSE"} <= set(names)
     assert not any("cache" in part for name in names for part in name.split("/")[:-1])
-    assert {"Dockerfile", "constraints.txt"} <= set(push_list.pushed(docker=True)) - set(names)
+    assert not any(name.startswith(("tests/", "studies/")) for name in names)
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*.html")} <= set(names)
+    assert {"Dockerfile", "constraints.txt"} <= set(push_list.list_files(docker=True)) - set(names)
 
 
 def test_every_link_of_the_readme_leads_to_something_that_is_pushed():
     links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
-    names = push_list.pushed()
+    names = push_list.list_files()
     assert len(links) > 5
     assert [link for link in links if not any(name == link or name.startswith(link) for name in names)] == []
 
@@ -127,7 +129,7 @@ def test_the_push_is_small_enough_for_any_space(capsys):
 
 def test_a_copy_for_zero_gpu_has_its_torch_and_nothing_else_changed(tmp_path):
     space = tmp_path / "space"
-    names = push_list.copied(space, zero_gpu=True)
+    names = push_list.copy_files(space, zero_gpu=True)
     there = [str(path.relative_to(space)) for path in space.rglob("*") if path.is_file()]
     assert sorted(there) == sorted(names)
     before = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
@@ -139,7 +141,7 @@ def test_a_copy_for_zero_gpu_has_its_torch_and_nothing_else_changed(tmp_path):
 
 
 def test_a_copy_for_docker_has_a_port_in_its_front_matter(tmp_path):
-    push_list.copied(tmp_path / "space", docker=True)
+    push_list.copy_files(tmp_path / "space", docker=True)
     readme = (tmp_path / "space" / "README.md").read_text(encoding="utf-8")
     matter = yaml.safe_load(readme.split("---\n")[1])
     assert (matter["sdk"], matter["app_port"]) == ("docker", 7860)
@@ -152,11 +154,12 @@ def test_a_copy_for_docker_has_a_port_in_its_front_matter(tmp_path):
 @pytest.mark.slow
 def test_the_pushed_files_alone_serve_the_page_as_a_space_starts_it(tmp_path):
     space = tmp_path / "space"
-    push_list.copied(space)
+    push_list.copy_files(space)
     keep = {
         name: value for name, value in os.environ.items() if not name.startswith(("ATLAS_", "PYTHONPATH"))
     }
     own = {
+        "PYTHONPATH": str(without_studies(tmp_path / "guard")),
         "GRADIO_SERVER_NAME": "127.0.0.1",
         "ATLAS_CACHE": str(tmp_path / "cache"),
         "GRADIO_TEMP_DIR": str(tmp_path / "uploads"),
@@ -184,7 +187,7 @@ def test_the_pushed_files_alone_serve_the_page_as_a_space_starts_it(tmp_path):
 @pytest.fixture(scope="module")
 def page(engine):
     engines = Engines(engine, name="bundled")
-    return build(Opened(engine), engines, fixed=True), engines
+    return build(OpenedModel(engine), engines, fixed=True), engines
 
 
 def test_every_event_of_the_devices_lane_goes_through_the_gpus_door(page, engine, small):
@@ -198,8 +201,10 @@ def test_every_event_of_the_devices_lane_goes_through_the_gpus_door(page, engine
         return spaces.GPU(handler, duration=duration)
 
     before = {number: event.fn for number, event in built.fns.items() if event.fn is not None}
-    sent = through_gpu(built, engines, small, gpu=gpu)
-    assert {name for name in sent if "adapt" in name or "forget" in name} == set(LEARNERS)
+    sent = run_on_gpu(built, engines, small, gpu=gpu)
+    learners = {name for name, duration in durations.items() if duration() > LIMITS.run_seconds}
+    assert learners == {"adapt", "adapt_unlabelled", "forget_classes", "on_adapt", "on_forget"}
+    assert learners == {name for name in sent if "adapt" in name or "forget" in name}
     assert {"on_ask", "predict", "compare"} <= set(sent)
     assert "on_stop" not in sent
     for number, old in before.items():
@@ -209,27 +214,25 @@ def test_every_event_of_the_devices_lane_goes_through_the_gpus_door(page, engine
     assert durations["on_ask"]([("a.jpg", None)], "cat, dog") < 15
     predict = next(event.fn for event in built.fns.values() if event.api_name == "predict")
     assert engines.first is engine
-    example = EXAMPLES[0]
+    example = ASK_EXAMPLES[0]
     *_, wanted = ask(small, example.paths, example.class_text)
-    assert predict(list(example.paths), example.class_text) == answer_rows(wanted)
+    assert predict(list(example.paths), example.class_text) == as_json(wanted)
     assert engines.first is small  # the engine on the device has taken the place of the other
     engines.first = engine
 
 
 def test_the_gpu_is_asked_for_as_little_as_will_do():
-    assert gpu_seconds("on_ask", [("a.jpg", None)], "cat, dog") < gpu_seconds(
-        "on_ask", [("a.jpg", None)] * 50
-    )
-    assert gpu_seconds("predict", ["a.jpg"] * LIMITS.images, "cat") <= 20
+    assert gpu_seconds(False, [("a.jpg", None)], "cat, dog") < gpu_seconds(False, [("a.jpg", None)] * 50)
+    assert gpu_seconds(False, ["a.jpg"] * LIMITS.images, "cat") <= 20
     assert ZERO_GPU.run_seconds < 60 < LIMITS.run_seconds
-    assert gpu_seconds("adapt", None) == LIMITS.run_seconds + 10
+    assert gpu_seconds(True, None) == LIMITS.run_seconds + 10
 
 
-def test_what_a_run_gives_survives_the_way_back_from_a_fork(kept):
-    again = pickle.loads(pickle.dumps(kept))
-    assert again.sentence == kept.sentence
+def test_what_a_run_gives_survives_the_way_back_from_a_fork(saved):
+    again = pickle.loads(pickle.dumps(saved))
+    assert again.sentence == saved.sentence
     assert again.recipe.coefficients.values.device.type == "cpu"
-    assert (again.recipe.coefficients.values == kept.recipe.coefficients.values).all()
+    assert (again.recipe.coefficients.values == saved.recipe.coefficients.values).all()
 
 
 # Docker.
@@ -244,4 +247,4 @@ def test_the_container_runs_as_user_1000_on_port_7860_and_tells_its_health():
     assert re.search(r"^HEALTHCHECK .*\n +CMD .*127\.0\.0\.1:7860", lines, re.MULTILINE)
     assert '"--host", "0.0.0.0", "--port", "7860"' in lines
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
-    assert {".git", ".venv", "tests", "artefacts", "**/__pycache__"} <= set(ignored)
+    assert {".git", ".venv", "tests", "studies", "artefacts", "**/__pycache__"} <= set(ignored)

@@ -12,17 +12,18 @@ import pytest
 
 import atlas_engine as atlas
 from app import text
-from app.handlers.choices import Choices
-from app.handlers.takeaway import SHIPPED, Origin, command_lines, load_recipe, origin_of, python_lines
-from app.handlers.teach import teach
+from app.handlers.few_shot import adapt_few_shot
+from app.handlers.settings import FewShotSettings, UnlabelledSettings
+from app.handlers.takeaway import SHIPPED, ModelOrigin, load_recipe, origin_of, python_code, shell_commands
 from app.limits import LIMITS
-from app.tabs.holding import hold
-from app.tabs.takeaway import take_panel
+from app.session import CurrentModel, Engines
+from app.tabs.result_state import ResultState
+from app.tabs.takeaway import TakePanel
 from atlas_engine import library
 from atlas_engine.cli import main as atlas_command
 from tests.standins import ARCH, stand_in
 
-QUICK = Choices(method="atlas+text-probe", steps=2, lr=0.0123456789, seed=3)
+QUICK = FewShotSettings(method="atlas+text-probe", steps=2, lr=0.0123456789, seed=3)
 
 
 @pytest.fixture
@@ -42,73 +43,77 @@ def typed(lines):
     return written
 
 
-def test_typed_and_run_in_python_both_make_the_recipe_of_the_page(engine, lesson, desk):
-    *_, last = teach(engine, lesson, QUICK)
-    kept = last.kept
+def test_typed_and_run_in_python_both_make_the_recipe_of_the_page(engine, few_shot_request, desk):
+    *_, last = adapt_few_shot(engine, few_shot_request, QUICK)
+    saved = last.result
     assert origin_of(engine, bundled=engine.backbone.name) == SHIPPED
-    file = typed(command_lines(kept))
-    assert atlas.Recipe.load(file) == kept.recipe
+    file = typed(shell_commands(saved))
+    assert atlas.Recipe.load(file) == saved.recipe
     shutil.copy(next((desk / "my_pictures").rglob("*.png")), "new.jpg")
-    code = python_lines(kept)
+    code = python_code(saved)
     exec(code, {})
-    assert atlas.Recipe.load(file) == kept.recipe
+    assert atlas.Recipe.load(file) == saved.recipe
 
 
-def test_with_a_model_and_bank_of_ones_own_they_name_both_and_no_folder(lesson, desk, tmp_path_factory):
+def test_with_a_model_and_bank_of_ones_own_they_name_both_and_no_folder(
+    few_shot_request, desk, tmp_path_factory
+):
     offer = stand_in(tmp_path_factory.mktemp("hub"))
     *_, ready = library.prepare(offer, cache=False)
-    *_, last = teach(ready.engine, lesson, QUICK)
+    *_, last = adapt_few_shot(ready.engine, few_shot_request, QUICK)
     origin = origin_of(ready.engine, bundled="bundled")
-    assert origin == Origin(f"{ARCH}@base.safetensors")
+    assert origin == ModelOrigin(f"{ARCH}@base.safetensors")
     shutil.copy(offer.model.partition("@")[2], desk / "base.safetensors")
     shutil.copy(ready.engine.bank_path, desk / "bank.safetensors")
-    lines = command_lines(last.kept, origin=origin)
+    lines = shell_commands(last.result, origin=origin)
     assert "tmp" not in lines
     again = atlas.Recipe.load(typed(lines))
-    assert dataclasses.replace(again, model=last.kept.recipe.model) == last.kept.recipe
-    assert f"atlas.open('{ARCH}@base.safetensors', bank=\"bank.safetensors\")" in python_lines(
-        last.kept, origin=origin
+    assert dataclasses.replace(again, model=last.result.recipe.model) == last.result.recipe
+    assert f"atlas.open('{ARCH}@base.safetensors', bank=\"bank.safetensors\")" in python_code(
+        last.result, origin=origin
     )
 
 
-def test_with_real_clip_the_lines_build_its_bank_as_the_page_did(kept):
-    origin = Origin("ViT-B-32/openai", "tanganke-b32", "int4")
-    first, second, _ = command_lines(kept, origin=origin).splitlines()
+def test_with_real_clip_the_lines_build_its_bank_as_the_page_did(saved):
+    origin = ModelOrigin("ViT-B-32/openai", "tanganke-b32", "int4")
+    first, second, _ = shell_commands(saved, origin=origin).splitlines()
     assert first == "atlas bank import tanganke-b32 --storage int4 -o bank.safetensors"
     assert "--model ViT-B-32/openai --bank bank.safetensors" in second
-    code = python_lines(kept, origin=origin)
+    code = python_code(saved, origin=origin)
     assert "*_, ready = atlas.prepare('ViT-B-32/openai')" in code
     assert "with ready.engine as engine:" in code
     assert origin.storage == library.READY_STORAGE
-    assert origin.public in {offer.file.partition(".")[0] for offer in atlas.available_models()}
+    assert origin.public_bank in {offer.file.partition(".")[0] for offer in atlas.available_models()}
 
 
-def test_of_a_run_that_was_stopped_the_lines_say_that_it_cannot_be_repeated(kept):
-    stopped = dataclasses.replace(kept, stopped=True)
-    for lines in (python_lines, command_lines):
-        assert text.STOPPED_COMMENT in lines(stopped)
-        assert text.STOPPED_COMMENT not in lines(kept)
+def test_of_a_run_that_was_stopped_the_lines_say_that_it_cannot_be_repeated(saved):
+    stopped = dataclasses.replace(saved, stopped=True)
+    for lines in (python_code, shell_commands):
+        assert text.takeaway.STOPPED_COMMENT in lines(stopped)
+        assert text.takeaway.STOPPED_COMMENT not in lines(saved)
 
 
-def test_a_recipe_of_too_many_classes_is_refused_before_any_name_of_it_is_read(small, kept, tmp_path):
+def test_a_recipe_of_too_many_classes_is_refused_before_any_name_of_it_is_read(small, saved, tmp_path):
     read = small._read_head.cache_info().misses
     names = tuple(f"thing {number}" for number in range(LIMITS.classes + 1))
-    dataclasses.replace(kept.recipe, classes=names).save(tmp_path / "many.atlas.safetensors")
+    dataclasses.replace(saved.recipe, classes=names).save(tmp_path / "many.atlas.safetensors")
     with pytest.raises(atlas.AtlasError) as caught:
         load_recipe(small, str(tmp_path / "many.atlas.safetensors"), [])
-    assert str(caught.value) == text.many_recipe_classes("many.atlas.safetensors", len(names))
+    assert str(caught.value) == text.takeaway.many_recipe_classes("many.atlas.safetensors", len(names))
     assert small._read_head.cache_info().misses == read
-    dataclasses.replace(kept.recipe, classes=names[1:]).save(tmp_path / "most.atlas.safetensors")
+    dataclasses.replace(saved.recipe, classes=names[1:]).save(tmp_path / "most.atlas.safetensors")
     brought, _ = load_recipe(small, str(tmp_path / "most.atlas.safetensors"), [])
     assert len(brought.recipe.classes) == LIMITS.classes
 
 
-@pytest.mark.parametrize(("prefix", "key"), [("", "class"), ("roll-", "word")])
-def test_the_link_of_a_recipe_brought_along_opens_the_tab_it_was_brought_to(small, kept, prefix, key):
+@pytest.mark.parametrize(("defaults", "key"), [(FewShotSettings(), "class"), (UnlabelledSettings(), "word")])
+def test_the_link_of_a_recipe_brought_along_opens_the_tab_it_was_brought_to(small, saved, defaults, key):
+    current = CurrentModel(Engines(small, name="small"), lambda: None)
     with gr.Blocks():
-        held = hold(None, name="shows", expired="gone")
-        panel = take_panel(lambda: small, held, bundled=False, prefix=prefix)
-    brought = dataclasses.replace(kept, choices=None)
-    shown = "".join(value for value in panel.show(small, brought) if isinstance(value, str))
+        state = ResultState.create(None, name="shows", expired="gone")
+        panel = TakePanel.create(current, state, own_bank=False, defaults=defaults)
+    brought = dataclasses.replace(saved, settings=None)
+    shown = panel.show(small, "small", brought)[panel.code]
     assert f"href='?{key}=" in shown
     assert "model=" not in shown, "it is the model that the page opens on"
+    assert "model=ViT-B-32%2Fopenai" in panel.show(small, "ViT-B-32/openai", brought)[panel.code]

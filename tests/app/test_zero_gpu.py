@@ -15,21 +15,20 @@ import pytest
 from gradio.helpers import special_args
 from starlette.requests import Request
 
-from app.engines import Engines
+from app import text
 from app.events import DEVICE
-from app.examples import LESSONS
+from app.examples import FEW_SHOT_EXAMPLES
 from app.handlers.takeaway import save_recipe
 from app.limits import LIMITS
-from app.model import Opened
 from app.page import build
-from app.prepared_examples import load_forgotten, load_worked
-from app.space import through_gpu
-from app.state import SavedResult
-from app.tabs.holding import EXAMPLE, OWN
-from app.text import BROKEN
+from app.prepared_examples import load_few_shot, load_forget
+from app.session import Engines, OpenedModel
+from app.space import run_on_gpu
+from app.tabs.result_state import OWN
+from tests.app import page_events
 
 VISITOR = "a-visitors-session"
-FRAMES = 3  # of a run; what it gives at its end is pickled in test_space
+STATES = 3  # of a run; what it gives at its end is pickled in test_space
 
 
 def pickling(handler, *, duration):
@@ -53,8 +52,8 @@ def pickling(handler, *, duration):
 @pytest.fixture(scope="module")
 def page(engine):
     engines = Engines(engine, name="bundled")
-    built = build(Opened(engine), engines, fixed=True)
-    through_gpu(built, engines, engine, gpu=pickling)
+    built = build(OpenedModel(engine), engines, fixed=True)
+    run_on_gpu(built, engines, engine, gpu=pickling)
     return built
 
 
@@ -77,27 +76,34 @@ def asking():
 
 @pytest.fixture(scope="module")
 def given(squares, archive, engine, tmp_path_factory):
-    """What a visitor or a program gives to each event of the device's lane, by the handler's name."""
-    kept = load_worked(engine, LESSONS[0])
-    pictures = [
+    """What each event of the device's lane is given, by its handler's name: by component, or in order.
+
+    Of two handlers with one name each is given what it has inputs for.
+    """
+    saved = load_few_shot(engine, FEW_SHOT_EXAMPLES[0])
+    red, blue = (
         [(str(path), None) for path in sorted((squares / "teach" / name).iterdir())]
         for name in ("red", "blue")
-    ]
-    mixed = [(path, name) for name, some in zip(("red", "blue"), pictures, strict=True) for path, _ in some]
-    rows = ["red", "blue", *[""] * (LIMITS.rows - 2), *pictures, *[None] * (LIMITS.rows - 2)]
-    samples = [path for path, _ in pictures[0][:2]]
-    recipe = save_recipe(kept.recipe, tmp_path_factory.mktemp("recipe"))
+    )
+    mixed = [(path, "red") for path, _ in red] + [(path, "blue") for path, _ in blue]
+    samples = [path for path, _ in red[:2]]
+    recipe = save_recipe(saved.recipe, tmp_path_factory.mktemp("recipe"))
     packed = str(archive)
+    own, no_rows = (
+        {page_events.OWN: saved, "shows": OWN},
+        {f"Class {n}": "" for n in range(3, LIMITS.rows + 1)},
+    )
+    rows = {"Class 1": "red", "Class 2": "blue", "pictures-1": red, "pictures-2": blue, **no_rows}
     return {
         "on_adapt": [
-            (kept, OWN, mixed[:2], "text-probe", 1, 0.1, 0, *rows),
-            (None, EXAMPLE, mixed, "red, blue", "auto", 0),
+            {**own, "samples": mixed[:2], "Method": "text-probe", "Steps": 1, **rows},
+            {"roll": mixed, "roll-names": "red, blue"},
         ],
-        "on_bring": [(recipe, kept, OWN, mixed[:2])],
-        "on_example": [(None, EXAMPLE)],
-        "on_make": [(kept, OWN)],
+        "on_bring": [{**own, "bring": recipe, "samples": mixed[:2]}, {"roll-bring": recipe, "roll": mixed}],
+        "on_example": [{}],
+        "on_make_weights": [own, {page_events.OWN: saved, "roll-shows": OWN}],
         "on_ask": [(mixed[:2], "red, blue")],
-        "on_forget": [(None, EXAMPLE, mixed, mixed, 95, 0)],
+        "on_forget": [{"forget-target": mixed, "forget-control": mixed}],
         "predict": [(samples, "red, blue")],
         "adapt": [(packed, samples, "text-probe", 1, 0, 0.1)],
         "adapt_unlabelled": [(samples, "red, blue", "auto", 0)],
@@ -107,34 +113,48 @@ def given(squares, archive, engine, tmp_path_factory):
         "inside": [(recipe,)],
         "turn": [(samples, recipe, {}, {})],
         "weights": [(recipe,)],
-        "on_turn": [(kept, OWN, *[0.5] * LIMITS.turned, "", 1.0, "", 1.0)],
+        "on_scale": [
+            {**own, "turn-1": 0.5},
+            {page_events.OWN: saved, "roll-shows": OWN, "roll-turn-1": 0.5},
+        ],
         "on_bank": [()],
-        "on_slide": [(load_forgotten(engine), OWN, 50)],
+        "on_strength_images": [{page_events.OWN: load_forget(engine), "forget-shows": OWN}],
     }
+
+
+def values_of(event, alternatives):
+    """The first of these that the event has inputs for, as Gradio would hand them over."""
+    for values in alternatives:
+        if isinstance(values, tuple):
+            return list(values)
+        if set(values) <= set(map(page_events.name_of, event.inputs)):
+            return [page_events.values_for(event, values)]
+    raise AssertionError(f"nothing to give to {event.fn.__name__}")
 
 
 def test_every_event_of_the_devices_lane_survives_the_way_to_a_fork_and_back(page, asking, given):
     seen = set()
-    for event in page.fns.values():
+    for name, event in page_events.events_of(page):
         if event.concurrency_id != DEVICE["concurrency_id"]:
             continue
-        name = event.fn.__name__
-        (values,) = [some for some in given[name] if len(some) == len(event.inputs)]
         about = gr.EventData(event.inputs and event.inputs[0], {"example": "1"})
-        arguments, *_ = special_args(event.fn, list(values), asking, about)
-        told = event.fn(*arguments)
-        frames = list(itertools.islice(told, FRAMES)) if inspect.isgenerator(told) else [told]
-        assert frames, name
-        assert BROKEN not in str(frames), name
+        arguments, *_ = special_args(event.fn, values_of(event, given[name]), asking, about)
+        answer = event.fn(*arguments)
+        states = list(itertools.islice(answer, STATES)) if inspect.isgenerator(answer) else [answer]
+        assert states, name
+        for state in states:
+            if isinstance(state, dict) and any(isinstance(key, gr.blocks.Block) for key in state):
+                assert set(state) <= set(event.outputs), "the page's own components, not their copies"
+            values = list(state.values()) if isinstance(state, dict) else state
+            assert text.page.BROKEN not in str(values), name
         seen.add(name)
     assert seen == set(given)
 
 
 def test_a_worked_example_comes_back_from_the_fork_as_what_was_asked_for(page, asking):
-    event = next(one for one in page.fns.values() if getattr(one.fn, "__name__", "") == "on_example")
-    for place, example in enumerate(LESSONS):
-        arguments, *_ = special_args(
-            event.fn, [None, EXAMPLE], asking, gr.EventData(None, {"example": str(place)})
-        )
-        (kept,) = [value for value in event.fn(*arguments) if isinstance(value, SavedResult)]
-        assert kept.recipe.classes == tuple(row.name for row in example.lesson.rows)
+    event = page_events.event_named(page, "on_example", among="shows")
+    for place, example in enumerate(FEW_SHOT_EXAMPLES):
+        about = gr.EventData(None, {"example": str(place)})
+        arguments, *_ = special_args(event.fn, [page_events.values_for(event)], asking, about)
+        saved = page_events.by_name(event.fn(*arguments))[page_events.OWN]
+        assert saved.recipe.classes == tuple(row.name for row in example.request.rows)

@@ -90,8 +90,8 @@ def colours(tmp_path):
         Image.fromarray(square(COLOURS[name], seed=seed, side=64)).save(path)
         return str(path)
 
-    teach = {name: [save("teach", name, seed) for seed in range(3)] for name in ("red", "blue")}
-    return teach, [save("try", name, 9) for name in ("red", "blue")]
+    adapt_few_shot = {name: [save("teach", name, seed) for seed in range(3)] for name in ("red", "blue")}
+    return adapt_few_shot, [save("try", name, 9) for name in ("red", "blue")]
 
 
 @pytest.fixture

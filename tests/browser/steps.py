@@ -43,8 +43,8 @@ def start_own(page, colours, *, steps=2, method=None):
     """Empty the form, teach two colours, and take few steps."""
     page.click("#own")
     wait_for_names(page, ["", ""])
-    teach, samples = colours
-    for place, (name, files) in enumerate(teach.items(), start=1):
+    adapt_few_shot, samples = colours
+    for place, (name, files) in enumerate(adapt_few_shot.items(), start=1):
         give(page, place, name, files)
     page.set_input_files("#samples input[type=file]", samples)
     page.locator("#samples .thumbnail-item").nth(len(samples) - 1).wait_for()
@@ -57,7 +57,7 @@ def start_own(page, colours, *, steps=2, method=None):
 
 def choose_method(page, method):
     page.locator("#settings input[role=combobox]").click()
-    page.get_by_role("option", name=text.METHOD_NAMES[method], exact=True).click()
+    page.get_by_role("option", name=text.teach.METHOD_NAMES[method], exact=True).click()
 
 
 def wait_until_in_sight(page, *parts):
@@ -111,7 +111,7 @@ def wait_for_answers(page, count):
     page.wait_for_function(
         "([line, count]) => document.querySelector('#status [role=status]').textContent.startsWith(line)"
         " && document.querySelectorAll('.at-card').length === count",
-        arg=[text.finished(count, 0).split(",")[0], count],
+        arg=[text.ask.finished(count, 0).split(",")[0], count],
     )
 
 

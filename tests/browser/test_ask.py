@@ -7,7 +7,7 @@ import re
 import pytest
 
 from app import text
-from app.examples import EXAMPLES, FOLDER
+from app.examples import ASK_EXAMPLES, FOLDER
 from tests.browser.steps import (
     FIRST_WORDS,
     ask_about,
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 def visit(visit):
     def open_tab(**how):
         page = visit(**how)
-        panel(page, text.TAB_ASK)
+        panel(page, text.ask.TAB)
         page.wait_for_selector(".at-card")
         return page
 
@@ -35,9 +35,9 @@ def visit(visit):
 def test_the_tab_opens_on_an_answered_example_and_the_next_is_one_key_away(visit, width):
     page = visit(width=width)
     assert page.locator(FIRST_WORDS).all_inner_texts() == ["cat", "coffee", "rocket"]
-    assert text.OPENING in page.locator("#status").inner_text()
+    assert text.ask.OPENING in page.locator("#status").inner_text()
     assert page.locator("#banner").count() == 0
-    example = EXAMPLES[2]
+    example = ASK_EXAMPLES[2]
     press_tab_until(
         page, f"it.dataset.example === '2' && it.getAttribute('aria-label').includes('{example.title}')"
     )
@@ -55,7 +55,7 @@ def test_the_tab_opens_on_an_answered_example_and_the_next_is_one_key_away(visit
 def test_own_files_are_answered_a_bad_one_is_named_and_nothing_is_lost(visit, draw, tmp_path):
     page = visit()
     ask_about(page, words="cat, dog")
-    page.get_by_role("alert").filter(has_text=text.NO_IMAGES).wait_for()
+    page.get_by_role("alert").filter(has_text=text.ask.NO_IMAGES).wait_for()
     (tmp_path / "words.jpg").write_text("only words")
     ask_about(page, FOLDER / "cat.jpg", tmp_path / "words.jpg", words="cat, Cat")
     page.get_by_role("alert").filter(has_text="stands twice").wait_for()
@@ -97,5 +97,5 @@ def test_a_long_question_shows_progress_and_can_be_stopped(visit, draw):
     page.wait_for_selector("#stop", state="visible")
     assert "of 40 done" in page.locator("#status").inner_text()
     page.click("#stop")
-    page.get_by_text(text.STOPPED).wait_for()
+    page.get_by_text(text.ask.STOPPED).wait_for()
     assert page.locator("#stop").count() == 0

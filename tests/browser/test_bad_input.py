@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import atlas_engine as atlas
-from app import forget_text, model_text, text
-from app.examples import FOLDER, LESSONS
+from app import text
+from app.examples import FEW_SHOT_EXAMPLES, FOLDER
 from app.limits import LIMITS
 from app.prepared_examples import RECIPE
 from tests.app.test_bad_input import ELF, HEIC, SVG, gif, vast_png
@@ -66,7 +66,7 @@ def test_pictures_that_are_none_are_named_with_the_remedy_and_the_good_one_is_an
     visit, tmp_path, width
 ):
     page = visit(width=width)
-    panel(page, text.TAB_ASK)
+    panel(page, text.ask.TAB)
     bad = {
         "phone.heic": HEIC,
         "moving.gif": gif(),
@@ -92,19 +92,19 @@ def test_pictures_that_are_none_are_named_with_the_remedy_and_the_good_one_is_an
 
 def test_files_that_are_not_sent_at_all_are_told_of_at_once_and_the_others_go_on(visit, tmp_path, draw):
     page = visit()
-    panel(page, text.TAB_ASK)
+    panel(page, text.ask.TAB)
     (tmp_path / "setup.exe").write_bytes(ELF)
-    (tmp_path / "huge.jpg").write_bytes(b"\0" * ((LIMITS.picture_megabytes << 20) + 1))
+    (tmp_path / "huge.jpg").write_bytes(b"\0" * ((LIMITS.image_megabytes << 20) + 1))
     page.set_input_files(IMAGES, [str(tmp_path / "setup.exe"), str(tmp_path / "huge.jpg"), draw("ok.png")])
-    told(page, text.SIFTED["no_picture"].format(name="setup.exe"))
-    told(page, text.SIFTED["too_large"].format(name="huge.jpg", most=LIMITS.picture_megabytes))
+    told(page, text.page.FILE_MESSAGES["no_picture"].format(name="setup.exe"))
+    told(page, text.page.FILE_MESSAGES["too_large"].format(name="huge.jpg", most=LIMITS.image_megabytes))
     page.locator("#images .thumbnail-item").first.wait_for()
     assert thumbnails(page) == 1
     many = [draw(f"{number}.png", size=(8, 8)) for number in range(LIMITS.images + 1)]
     page.set_input_files(IMAGES, many)
-    told(page, text.SIFTED["too_many"].format(count=len(many), most=LIMITS.images))
+    told(page, text.page.FILE_MESSAGES["too_many"].format(count=len(many), most=LIMITS.images))
     page.evaluate(HAND_OVER, ["setup.exe", "application/x-msdownload", "#images button"])
-    told(page, text.SIFTED["no_picture"].format(name="setup.exe"))
+    told(page, text.page.FILE_MESSAGES["no_picture"].format(name="setup.exe"))
     assert page.locator(".at-sifted").count() == 1, "the sentence before is gone"
     assert thumbnails(page) == 1
     ask_about(page, words="cat, dog")
@@ -114,11 +114,11 @@ def test_files_that_are_not_sent_at_all_are_told_of_at_once_and_the_others_go_on
 
 def test_a_file_dropped_where_none_is_taken_does_not_take_the_place_of_the_page(visit):
     page = visit()
-    panel(page, forget_text.TAB)
+    panel(page, text.forget.TAB)
     page.locator("#forget-target-zip").wait_for()
     assert page.evaluate(HAND_OVER, ["cat.jpg", "image/jpeg", "h1"])
-    told(page, text.SIFTED["no_zone"])
-    panel(page, model_text.TAB)
+    told(page, text.page.FILE_MESSAGES["no_zone"])
+    panel(page, text.model.TAB)
     page.locator("#use-model").wait_for()
     assert page.evaluate(HAND_OVER, ["cat.jpg", "image/jpeg", "h1"])
     assert page.locator(".at-sifted").filter(visible=True).count() == 0
@@ -132,7 +132,7 @@ def test_a_thousand_files_at_once_are_counted_and_not_sent(visit, draw):
     page.set_input_files("#samples input[type=file]", [one] * 1000)
     told(page, "1000 files", str(LIMITS.samples))
     assert sent == []
-    assert thumbnails(page, "#samples") == len(LESSONS[0].lesson.samples)
+    assert thumbnails(page, "#samples") == len(FEW_SHOT_EXAMPLES[0].request.samples)
 
 
 def test_zips_that_swell_climb_out_or_are_none_leave_the_lesson_as_it_was(
@@ -147,9 +147,9 @@ def test_zips_that_swell_climb_out_or_are_none_leave_the_lesson_as_it_was(
     for bad in (bomb, climbing, tmp_path / "words.zip"):
         upload(page, "#lesson-zip", bad)
         page.locator("#teach-alert [role=alert]").filter(has_text=bad.name).wait_for()
-        wait_for_names(page, LESSONS[0].lesson.classes)
+        wait_for_names(page, FEW_SHOT_EXAMPLES[0].request.classes)
     upload(page, "#lesson-zip", tmp_path / "photos.rar")
-    told(page, text.SIFTED["other_ending"].format(name="photos.rar", ending=".zip"))
+    told(page, text.page.FILE_MESSAGES["other_ending"].format(name="photos.rar", ending=".zip"))
     upload(page, "#lesson-zip", archive)
     wait_for_names(page, ["blue", "red"])
     page.wait_for_function("!document.querySelector('#teach-alert [role=alert], .at-sifted')")
@@ -159,8 +159,8 @@ def test_zips_that_swell_climb_out_or_are_none_leave_the_lesson_as_it_was(
 def test_a_recipe_for_another_bank_is_refused_and_the_result_stays(visit, tmp_path, width):
     page = visit(width=width)
     verdict = page.locator("#run .at-verdict").inner_text()
-    panel(page, text.TAB_TAKE)
-    recipe = atlas.Recipe.load(LESSONS[0].path / RECIPE)
+    panel(page, text.result.TAB_TAKE)
+    recipe = atlas.Recipe.load(FEW_SHOT_EXAMPLES[0].path / RECIPE)
     other = tmp_path / "other.atlas.safetensors"
     dataclasses.replace(recipe, bank_fingerprint="0" * 64).save(other)
     upload(page, "#bring", other)

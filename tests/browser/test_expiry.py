@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app import text
-from app.model import open_engine
 from app.page import build, launch
+from app.session import open_engine
 from tests.browser.steps import adapt, panel, start_own
 
 pytestmark = [
@@ -29,26 +29,26 @@ def served():
 def test_a_result_that_expired_is_told_of_and_a_new_one_can_be_had(visit, served, colours):
     built, address = served
     page = visit(address=address)
-    panel(page, text.TAB_TAKE)
+    panel(page, text.result.TAB_TAKE)
     page.click("#make-weights")  # of the example, which never expires
     page.locator("#weights:visible").wait_for()
-    panel(page, text.TAB_COMPARE)
+    panel(page, text.result.TAB_COMPARE)
     start_own(page, colours, method="text-probe")
     adapt(page, pictures=2)
-    panel(page, text.TAB_TAKE)
+    panel(page, text.result.TAB_TAKE)
     page.locator("#lines").get_by_text("text-probe").first.wait_for()
     page.click("#make-weights")
-    page.locator("#weights-alert [role=alert]").filter(has_text=text.NO_BLOCK_MOVED).wait_for()
+    page.locator("#weights-alert [role=alert]").filter(has_text=text.takeaway.NO_BLOCK_MOVED).wait_for()
     holder = built.app.state_holder
     for session in list(holder.session_data):
         holder.delete_state(session)
     page.click("#make-weights")
-    page.locator("#weights-alert [role=alert]").filter(has_text=text.EXPIRED).wait_for()
+    page.locator("#weights-alert [role=alert]").filter(has_text=text.result.EXPIRED).wait_for()
     assert page.locator("#weights:visible").count() == 0
     page.fill("#class-1 input[type=text], #class-1 textarea", "")
     page.click("#adapt")
-    page.locator("#run").get_by_text(text.EXPIRED).wait_for()
+    page.locator("#run").get_by_text(text.result.EXPIRED).wait_for()
     page.fill("#class-1 input[type=text], #class-1 textarea", "red")
     adapt(page, pictures=2)
-    panel(page, text.TAB_TAKE)
+    panel(page, text.result.TAB_TAKE)
     page.locator("#lines").get_by_text("text-probe").first.wait_for()

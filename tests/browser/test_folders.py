@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from app import text
-from app.examples import LESSONS
+from app.examples import FEW_SHOT_EXAMPLES
 from app.limits import LIMITS
 from tests.browser.steps import upload, wait_for_names
 
@@ -58,7 +58,7 @@ def test_a_folder_of_phone_photos_fills_the_rows_and_a_line_tells_how_far_it_is(
     )
     page.locator("#pictures-1 .thumbnail-item").nth(9).wait_for()
     lines = page.evaluate("window.lines")
-    assert text.SIFTED["packing"].format(name="holiday", done=19, count=20) in lines
+    assert text.page.FILE_MESSAGES["packing"].format(name="holiday", done=19, count=20) in lines
     assert page.locator(".at-packing").count() == 0
     assert page.get_by_role("alert").count() == 0
     sides = page.evaluate(
@@ -82,17 +82,17 @@ def test_a_folder_that_cannot_be_taken_is_told_of_by_its_name_before_it_is_read(
     (bare / "a" / "film.mp4").write_bytes(b"film")
     for number in range(LIMITS.samples + 1):
         Image.new("RGB", (8, 8)).save(many / "a" / f"{number}.png")
-    (large / "a" / "scan.png").write_bytes(b"\0" * ((LIMITS.picture_megabytes << 20) + 1))
-    words = text.SIFTED
+    (large / "a" / "scan.png").write_bytes(b"\0" * ((LIMITS.image_megabytes << 20) + 1))
+    words = text.page.FILE_MESSAGES
     for folder, sentence in (
         (bare, words["no_pictures"].format(name="bare")),
         (many, words["many_pictures"].format(name="many", count=LIMITS.samples + 1, most=LIMITS.samples)),
-        (large, words["too_large"].format(name="scan.png", most=LIMITS.picture_megabytes)),
+        (large, words["too_large"].format(name="scan.png", most=LIMITS.image_megabytes)),
     ):
         upload(page, "#samples-folder", folder)
         page.get_by_role("alert").filter(has_text=sentence).wait_for()
     assert sent == []
-    assert page.locator("#samples .thumbnail-item").count() == len(LESSONS[0].lesson.samples)
+    assert page.locator("#samples .thumbnail-item").count() == len(FEW_SHOT_EXAMPLES[0].request.samples)
 
 
 def test_a_zip_that_is_too_large_is_told_to_come_as_a_folder(visit, tmp_path):
@@ -100,5 +100,5 @@ def test_a_zip_that_is_too_large_is_told_to_come_as_a_folder(visit, tmp_path):
     with (tmp_path / "holiday.zip").open("wb") as file:
         file.truncate((LIMITS.file_megabytes << 20) + 1)
     upload(page, "#lesson-zip", tmp_path / "holiday.zip")
-    said = text.SIFTED["large_zip"].format(name="holiday.zip", most=LIMITS.file_megabytes)
+    said = text.page.FILE_MESSAGES["large_zip"].format(name="holiday.zip", most=LIMITS.file_megabytes)
     page.get_by_role("alert").filter(has_text=said).wait_for()

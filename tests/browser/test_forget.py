@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app import forget_text, text
+from app import text
 from tests.browser.steps import panel, upload, wait_for_pictures
 
 pytestmark = pytest.mark.browser
@@ -17,9 +17,9 @@ def test_the_slider_tells_both_accuracies_and_own_zips_are_forgotten(
     visit, archive, other_archive, artefacts, width
 ):
     page = visit(width=width)
-    panel(page, forget_text.TAB)
+    panel(page, text.forget.TAB)
     before = page.locator(f"{NUMBERS} .at-shares").inner_text()
-    assert forget_text.CONTROL_SIDE in before
+    assert text.forget.CONTROL_SIDE in before
     slide_to(page, 0)
     page.wait_for_function(
         "([part, before]) => document.querySelector(part).innerText !== before",
@@ -38,7 +38,7 @@ def test_the_slider_tells_both_accuracies_and_own_zips_are_forgotten(
     page.locator("#forget-run [role=progressbar]:not([aria-label^='Reading'])").wait_for()
     page.click("#forget-stop")  # while pictures are read there is nothing to keep yet
     page.locator("#forget-recipe").wait_for()
-    assert text.RESULT_HEADING in page.locator("#forget-run").inner_text()
+    assert text.result.HEADING in page.locator("#forget-run").inner_text()
     assert "atlas adapt negate" in page.locator("#forget-lines").inner_text()
     slide_to(page, 50)
     page.locator("#forget-pictures .at-pair").nth(11).wait_for()

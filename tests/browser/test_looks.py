@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app import forget_text, model_text, roll_text, text
-from app.examples import EXAMPLES
+from app import text
+from app.examples import ASK_EXAMPLES
 from tests.browser.steps import ask_about, panel, wait_for_answers, wait_for_pictures
 from tests.serving import ROOT
 
@@ -15,11 +15,11 @@ AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 # Rules that Gradio's own components break; the last two only in its drop zone.
 OF_GRADIO = {"aria-prohibited-attr", "nested-interactive"}
 OF_ITS_DROP_ZONE = OF_GRADIO | {"label-content-name-mismatch", "image-redundant-alt"}
-RESULT = {text.TAB_COMPARE: "page", text.TAB_INSIDE: "inside", text.TAB_TAKE: "take"}
+RESULT = {text.result.TAB_COMPARE: "page", text.result.TAB_INSIDE: "inside", text.result.TAB_TAKE: "take"}
 OTHERS = {
-    roll_text.TAB: ("roll", "#roll-adapt"),
-    forget_text.TAB: ("forget", "#forget-numbers svg"),
-    model_text.TAB: ("model", "#use-model"),
+    text.unlabelled.TAB: ("roll", "#roll-adapt"),
+    text.forget.TAB: ("forget", "#forget-numbers svg"),
+    text.model.TAB: ("model", "#use-model"),
 }
 LOOK = """() => axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
     violations.flatMap(({ id, nodes }) => nodes.map(({ html, target }) => {
@@ -51,7 +51,7 @@ def test_every_tab_fits_its_width_is_accessible_and_pictured(visit, looked_at, w
         page.add_script_tag(path=AXE)
     for name, short in RESULT.items():
         panel(page, name)
-        if name == text.TAB_INSIDE:
+        if name == text.result.TAB_INSIDE:
             page.click("#bank button")
             page.locator("#bank-donors svg:visible").wait_for()
         looked_at(page, f"{short}-{width}-{scheme}")
@@ -59,9 +59,9 @@ def test_every_tab_fits_its_width_is_accessible_and_pictured(visit, looked_at, w
         panel(page, name)
         page.locator(part).wait_for()
         looked_at(page, f"{short}-{width}-{scheme}")
-    panel(page, text.TAB_ASK)
-    example = EXAMPLES[0]
-    page.get_by_role("button", name=text.example_label(example.title, example.classes)).click()
+    panel(page, text.ask.TAB)
+    example = ASK_EXAMPLES[0]
+    page.get_by_role("button", name=text.ask.example_label(example.title, example.classes)).click()
     wait_for_answers(page, len(example.files))
     ask_about(page, words="cat")
     page.locator("#alert [role=alert]").wait_for()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 import atlas_engine as atlas
-from app import model_text, text
-from app.engines import Engines
-from app.model import open_engine
+from app import text
 from app.page import build, launch
+from app.session import Engines, open_engine
 from atlas_engine import library
 from tests.browser.steps import ask_about, panel, wait_for_answers
 from tests.standins import TASKS, stand_in
@@ -50,22 +49,22 @@ def test_a_model_is_refused_another_is_made_ready_and_answers_and_the_first_come
     visit, address, draw, artefacts, width
 ):
     page = visit(width=width, address=address)
-    panel(page, model_text.TAB)
+    panel(page, text.model.TAB)
     for wrong, said in (("../etc/passwd", "cannot be chosen"), ("tiny-standin/two", "not at this hub")):
         use(page, wrong)
         alert = page.locator("#model-alert [role=alert]").filter(has_text=said)
         alert.filter(has_text="bundled goes on answering you").wait_for()
     use(page, NAME)
-    page.locator("#model-status").get_by_text(model_text.ready(NAME)).wait_for()
+    page.locator("#model-status").get_by_text(text.model.ready(NAME)).wait_for()
     assert page.locator("#model-alert [role=alert]").count() == 0
     assert f"{len(TASKS)} vectors" in page.locator("#model-card").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=artefacts / f"model-chosen-{width}.png", full_page=True)
-    panel(page, text.TAB_ASK)
+    panel(page, text.ask.TAB)
     ask_about(page, draw("red.png"), words="red, blue")
     wait_for_answers(page, 1)
-    panel(page, text.TAB_TEACH)
-    page.locator("#run").get_by_text(text.WAITING).wait_for()  # what the other model learned is gone
-    panel(page, model_text.TAB)
+    panel(page, text.teach.TAB)
+    page.locator("#run").get_by_text(text.result.WAITING).wait_for()  # what the other model learned is gone
+    panel(page, text.model.TAB)
     use(page, "bundled")
-    page.locator("#model-status").get_by_text(model_text.ready("bundled")).wait_for()
+    page.locator("#model-status").get_by_text(text.model.ready("bundled")).wait_for()

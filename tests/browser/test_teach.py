@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app import inside_text, text
-from app.examples import LESSONS
+from app import text
+from app.examples import FEW_SHOT_EXAMPLES
 from app.limits import LIMITS
 from tests.browser.steps import (
     NAME,
@@ -38,7 +38,7 @@ def test_the_way_from_own_pictures_over_the_sliders_to_a_recipe_and_back(
     def keep(step):
         page.screenshot(path=artefacts / f"way-{step}-{width}.png", full_page=True)
 
-    wait_for_names(page, LESSONS[0].lesson.classes)
+    wait_for_names(page, FEW_SHOT_EXAMPLES[0].request.classes)
     start_own(page, colours)
     wait_for_summary(page, "2 classes, 6 pictures")
     keep("1-lesson")
@@ -48,8 +48,8 @@ def test_the_way_from_own_pictures_over_the_sliders_to_a_recipe_and_back(
     wait_for_result(page, 2)
     wait_for_pictures(page)
     assert page.locator("#teach-alert [role=alert]").count() == 0
-    assert page.locator(f"{PICTURES} h3").first.inner_text().startswith(text.ZERO_SHOT)
-    assert text.ZERO_SHOT in page.locator("#run .at-estimates").inner_text()
+    assert page.locator(f"{PICTURES} h3").first.inner_text().startswith(text.result.ZERO_SHOT)
+    assert text.result.ZERO_SHOT in page.locator("#run .at-estimates").inner_text()
     keep("3-compare")
     choose_method(page, "atlas+text-probe")
     page.click("#adapt")
@@ -62,10 +62,10 @@ def test_the_way_from_own_pictures_over_the_sliders_to_a_recipe_and_back(
 
 
 def look_inside(page):
-    panel(page, text.TAB_INSIDE)
+    panel(page, text.result.TAB_INSIDE)
     page.locator("#map svg:visible").first.wait_for()
     assert page.locator("#donors tbody tr").count() > 1
-    page.locator("#map-by").get_by_text(inside_text.BY_NAMES["kind"]).click()
+    page.locator("#map-by").get_by_text(text.inside.BY_NAMES["kind"]).click()
     page.wait_for_function("document.querySelector('#map').textContent.includes('kind of block')")
     slider = page.locator("#turn-1 input[type=number]")
     slider.fill("0")
@@ -82,7 +82,7 @@ def look_inside(page):
 
 
 def take_away(page, folder):
-    panel(page, text.TAB_TAKE)
+    panel(page, text.result.TAB_TAKE)
     page.wait_for_function("document.querySelector('#lines').textContent.includes('blue-red')")
     with page.expect_download() as caught:
         page.click("#recipe")
@@ -96,12 +96,12 @@ def take_away(page, folder):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     for button, wanted in ((".at-copied .at-copy", "import atlas_engine"), (".at-link .at-copy", link)):
         page.locator(f"#lines {button}").first.click()
-        page.locator("#lines").get_by_text(text.COPIED).first.wait_for()
+        page.locator("#lines").get_by_text(text.page.COPIED).first.wait_for()
         page.wait_for_function(
             "wanted => navigator.clipboard.readText().then((words) => words.includes(wanted))", arg=wanted
         )
     upload(page, "#bring", recipe)
-    page.get_by_text(text.BROUGHT).wait_for()
+    page.get_by_text(text.result.BROUGHT).wait_for()
     (folder / "mine.safetensors").write_bytes(b"MZ" * 100)
     upload(page, "#bring", folder / "mine.safetensors")
     page.get_by_role("alert").filter(has_text="mine.safetensors").wait_for()
@@ -118,7 +118,7 @@ def test_a_zip_fills_the_rows_and_another_the_samples_and_rows_come_and_go(visit
     assert "red" in page.locator("#samples").inner_text()
     page.click("#add-class")
     page.locator("#class-3").wait_for()
-    page.get_by_role("button", name=text.remove_label(1)).click()
+    page.get_by_role("button", name=text.teach.remove_label(1)).click()
     wait_for_names(page, ["red", ""])
 
 
@@ -142,5 +142,5 @@ def test_what_cannot_be_learned_gets_a_sentence_and_a_long_run_is_stopped(visit,
     wait_until_in_sight(page, "#run", "#stop-adapting")  # though the button is far below
     page.click("#stop-adapting")
     wait_for_result(page, 2)
-    assert text.STOPPED_NOTE in page.locator("#run").inner_text()
+    assert text.result.STOPPED_NOTE in page.locator("#run").inner_text()
     assert evil in page.locator(f"{PICTURES} .at-label").all_inner_texts()

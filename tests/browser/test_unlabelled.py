@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app import roll_text, text
-from app.examples import ROLLS
+from app import text
+from app.examples import UNLABELLED_EXAMPLES
 from tests.browser.steps import panel, upload, wait_for_pictures
 
 pytestmark = pytest.mark.browser
@@ -19,9 +19,9 @@ NAMES = "#roll-names textarea"
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_roll_of_photos_is_adapted_to_compared_and_taken_away(visit, colours, artefacts, width):
     page = visit(width=width)
-    panel(page, roll_text.TAB)
+    panel(page, text.unlabelled.TAB)
     page.click("#roll-adapt")
-    page.get_by_role("alert").filter(has_text=roll_text.NO_PHOTOS).wait_for()
+    page.get_by_role("alert").filter(has_text=text.unlabelled.NO_IMAGES).wait_for()
     files = [file for some in colours[0].values() for file in some]
     page.set_input_files("#roll input[type=file]", files)
     page.locator("#roll .thumbnail-item").nth(len(files) - 1).wait_for()
@@ -32,7 +32,7 @@ def test_a_roll_of_photos_is_adapted_to_compared_and_taken_away(visit, colours, 
     wait_for_pictures(page)
     assert page.locator("#roll-alert [role=alert]").count() == 0
     page.screenshot(path=artefacts / f"roll-adapted-{width}.png", full_page=True)
-    page.locator("#roll-result").get_by_role("tab", name=text.TAB_TAKE, exact=True).click()
+    page.locator("#roll-result").get_by_role("tab", name=text.result.TAB_TAKE, exact=True).click()
     page.wait_for_function("document.querySelector('#roll-lines').textContent.includes('adapt test-time')")
     link = page.locator("#roll-lines .at-link a").get_attribute("href")
     assert link.startswith("?word=red&word=blue")
@@ -41,7 +41,7 @@ def test_a_roll_of_photos_is_adapted_to_compared_and_taken_away(visit, colours, 
 
 def test_a_link_opens_on_this_tab_and_a_flat_zip_fills_in_its_photos(visit, colours, tmp_path):
     page = visit(query="?word=otter&word=sea+lion", ready=("#roll-adapt",))
-    assert page.get_by_role("tab", name=roll_text.TAB).get_attribute("aria-selected") == "true"
+    assert page.get_by_role("tab", name=text.unlabelled.TAB).get_attribute("aria-selected") == "true"
     page.wait_for_function(f"document.querySelector('{NAMES}').value === 'otter, sea lion'")
     with zipfile.ZipFile(tmp_path / "roll.zip", "w") as packed:
         for file in colours[0]["red"]:
@@ -53,36 +53,36 @@ def test_a_link_opens_on_this_tab_and_a_flat_zip_fills_in_its_photos(visit, colo
 
 def test_who_knows_that_every_name_is_there_says_so_with_a_tick(visit):
     page = visit(query="?word=otter&word=seal&objective=entropy%2Bbalanced", ready=("#roll-adapt",))
-    tick = page.get_by_label(roll_text.ALL_LABEL)
+    tick = page.get_by_label(text.unlabelled.ALL_PRESENT_LABEL)
     page.wait_for_function("document.querySelector('#roll-every input').checked")
     page.click("#roll-settings button")
     method = page.locator("#roll-settings input[role=combobox]")
-    assert method.input_value() == roll_text.METHOD_NAMES["entropy+balanced"]
+    assert method.input_value() == text.unlabelled.METHOD_NAMES["entropy+balanced"]
     tick.uncheck()
     page.wait_for_function(
         "name => document.querySelector('#roll-settings input[role=combobox]').value === name",
-        arg=roll_text.METHOD_NAMES["auto"],
+        arg=text.unlabelled.METHOD_NAMES["auto"],
     )
     tick.check()
     page.wait_for_function(
         "name => document.querySelector('#roll-settings input[role=combobox]').value === name",
-        arg=roll_text.METHOD_NAMES["entropy+balanced"],
+        arg=text.unlabelled.METHOD_NAMES["entropy+balanced"],
     )
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_one_click_adapts_to_the_first_example_and_counts_what_is_right(visit, artefacts, width):
     page = visit(width=width)
-    panel(page, roll_text.TAB)
-    example = ROLLS[0]
-    page.get_by_role("button", name=roll_text.example_label(example.title, example.classes)).click()
+    panel(page, text.unlabelled.TAB)
+    example = UNLABELLED_EXAMPLES[0]
+    page.get_by_role("button", name=text.unlabelled.example_label(example.title, example.classes)).click()
     page.locator("#roll-run .at-verdict").filter(has_text="answers changed").wait_for()
     page.wait_for_function(
         "([field, names]) => document.querySelector(field).value === names",
         arg=[NAMES, ", ".join(example.classes)],
     )
     pictures = page.locator("#roll-compare .at-pair")
-    pictures.nth(len(example.photos) - 1).wait_for(state="attached")
+    pictures.nth(len(example.images) - 1).wait_for(state="attached")
     assert not pictures.last.is_visible(), "what is as before is closed at first"
     page.locator("#roll-compare summary").first.click()
     pictures.last.wait_for()

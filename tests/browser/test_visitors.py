@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app import text
-from app.examples import LESSONS
+from app.examples import FEW_SHOT_EXAMPLES
 from app.limits import LIMITS
 from tests.browser.steps import (
     STEPS,
@@ -38,22 +38,24 @@ def test_a_link_brings_the_names_and_settings_and_no_picture(visit):
     assert page.locator("#samples .thumbnail-item").count() == 0
     page.click("#settings button")
     assert page.locator(STEPS).first.input_value() == "40"
-    assert page.locator("#settings input[role=combobox]").input_value() == text.METHOD_NAMES["text-probe"]
+    assert (
+        page.locator("#settings input[role=combobox]").input_value() == text.teach.METHOD_NAMES["text-probe"]
+    )
     page.click("#adapt")
-    page.get_by_role("alert").filter(has_text=text.no_pictures("otter")).wait_for()
+    page.get_by_role("alert").filter(has_text=text.teach.no_images("otter")).wait_for()
 
 
 def test_a_keyboard_alone_opens_examples_looks_inside_and_turns_a_donor(visit):
     page = visit()
     press_tab_until(page, "it.dataset.example === '1' && it.closest('#lessons')")
     page.keyboard.press("Enter")
-    wait_for_names(page, LESSONS[1].lesson.classes)
+    wait_for_names(page, FEW_SHOT_EXAMPLES[1].request.classes)
     page.keyboard.press("Shift+Tab")  # back to the first one: the second draws on no donors
     page.keyboard.press("Enter")
-    wait_for_names(page, LESSONS[0].lesson.classes)
+    wait_for_names(page, FEW_SHOT_EXAMPLES[0].request.classes)
     press_tab_until(page, "it.getAttribute('href') === '#result'")
     page.keyboard.press("Enter")
-    tab = f"it.getAttribute('role') === 'tab' && it.textContent.trim() === '{text.TAB_INSIDE}'"
+    tab = f"it.getAttribute('role') === 'tab' && it.textContent.trim() === '{text.result.TAB_INSIDE}'"
     press_tab_until(page, tab, most=8)
     page.keyboard.press("Enter")
     page.locator("#map svg:visible").first.wait_for()
@@ -87,7 +89,7 @@ def test_who_waits_sees_the_place_in_the_queue_and_a_closed_page_frees_the_lane(
     second.close()  # while it waits
     first.close()  # in the middle of its run
     wait_for_result(third, 2)
-    assert text.STOPPED_NOTE not in third.locator("#run").inner_text()
+    assert text.result.STOPPED_NOTE not in third.locator("#run").inner_text()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -101,7 +103,7 @@ def test_who_waits_can_leave_the_queue_and_begin_again(visit, colours, width):
         second.click("#adapt")
         wait_until_in_sight(second, "#leave")
         second.click("#leave")
-        second.get_by_role("alert").filter(has_text=text.LEFT).wait_for()
+        second.get_by_role("alert").filter(has_text=text.page.LEFT).wait_for()
         second.locator("#leave").wait_for(state="hidden")
     assert "Error" not in second.locator("#run").inner_text()
     assert second.locator(".at-class .thumbnail-item").count() > 0, "what was given is gone"

@@ -171,7 +171,9 @@ def test_before_any_training_the_head_reads_what_the_classifier_says(words):
     features = torch.rand(5, 1280, generator=generator(0)) * 3
     likely = (student.tower.classifier(features) / 1.7).softmax(dim=1)
     wanted = F.normalize(likely @ words.concepts, dim=-1)
-    torch.testing.assert_close(student.semantic_embedding(features), wanted, atol=1e-5, rtol=1e-4)  # float32 sums
+    torch.testing.assert_close(
+        student.semantic_embedding(features), wanted, atol=1e-5, rtol=1e-4
+    )  # float32 sums
 
 
 def test_a_finished_head_takes_features_as_they_come(words):
@@ -182,7 +184,9 @@ def test_a_finished_head_takes_features_as_they_come(words):
     head.load_state_dict(student.finished_head())
     features = torch.rand(5, 1280, generator=generator(1))
     # Features of dead units have deviation 0.001 here, so the folded weights are large and sums lose digits.
-    torch.testing.assert_close(head.semantic_embedding(features), student.read(features), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        head.semantic_embedding(features), student.read(features), atol=1e-3, rtol=1e-3
+    )
 
 
 def test_principal_directions_are_those_of_the_largest_spread():

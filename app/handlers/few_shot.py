@@ -1,0 +1,279 @@
+"""Learn from a visitor's labelled images: from a request to a finished adaptation.
+
+request = FewShotRequest((ClassRow("otter", paths), ClassRow("seal", more_paths)))
+for progress in adapt_few_shot(engine, request):
+    print(progress.phase, progress.share)
+print(progress.result.sentence)
+
+A run has a deadline; stopped or late, it keeps the best it has. `RunProgress`, `SavedResult` and
+`follow_run` also serve images without labels (`handlers.unlabelled`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import atlas_engine as atlas
+from app import text
+from app.handlers.settings import FewShotSettings, UnlabelledSettings
+from app.handlers.uploads import (
+    ClassRow,
+    ImageFile,
+    LabelledImage,
+    check_samples,
+    read_images,
+    read_samples,
+)
+from app.limits import LIMITS
+from app.session import StopSignal
+
+__all__ = [
+    "FewShotRequest",
+    "ReadProgress",
+    "RunProgress",
+    "SavedResult",
+    "adapt_few_shot",
+    "advance",
+    "compare_samples",
+    "follow_run",
+    "read_request",
+]
+
+
+@dataclass(frozen=True)
+class FewShotRequest:
+    """Classes with their images, and images to try it on; checked when built. Empty rows are dropped.
+
+    Classes and their images are put in the order that a folder of them has, so that the library, given such
+    a folder, learns exactly the same.
+    """
+
+    rows: tuple[ClassRow, ...]
+    samples: tuple[ImageFile, ...] = ()
+
+    def __post_init__(self) -> None:
+        tidied = [ClassRow(atlas.tidy_name(row.name), row.paths) for row in self.rows]
+        filled = {place: row for place, row in enumerate(tidied, start=1) if row.name or row.paths}
+        _check_rows(filled)
+        in_order = sorted(map(_sort_images, filled.values()), key=lambda row: atlas.natural_key(row.name))
+        object.__setattr__(self, "rows", tuple(in_order))
+        check_samples(self.samples)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return tuple(row.name for row in self.rows)
+
+    @property
+    def total(self) -> int:
+        """Images to learn from and to try it on."""
+        return sum(len(row.paths) for row in self.rows) + len(self.samples)
+
+
+@dataclass(frozen=True)
+class ReadProgress:
+    """How far the reading of a request has come; the support is there when all has been read."""
+
+    seen: int
+    total: int
+    support: atlas.Support | None = None
+    learned: tuple[LabelledImage, ...] = ()  # the support's images with their paths and classes
+    samples: tuple[LabelledImage, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class SavedResult:
+    """A recipe, how it came about, and the samples it was tried on: what a visitor's session holds."""
+
+    recipe: atlas.Recipe
+    sentence: str  # the engine's verdict
+    settings: FewShotSettings | UnlabelledSettings | None = None  # None for a recipe that was brought along
+    helped: bool | None = None
+    estimates: tuple[atlas.Estimate, ...] = ()
+    losses: tuple[float, ...] = ()
+    seconds: float = 0.0
+    stopped: bool = False
+    samples: tuple[LabelledImage, ...] = ()
+    comparison: atlas.Comparison | None = None
+    example: bool = False  # whether it ships with the page
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SavedResult:
+        return self  # frozen all through
+
+    @property
+    def labels(self) -> tuple[str | None, ...]:
+        """The class of each sample, where it is known."""
+        return tuple(sample.label for sample in self.samples)
+
+    @property
+    def method_was_asked_for(self) -> bool:
+        """Whether the visitor chose this very method, so that nothing else was tried or measured."""
+        return self.settings is not None and self.settings.method == self.recipe.method
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run has come. `result` is there at the end."""
+
+    phase: str  # read, then a phase of the engine: look, preview or learn; at last done
+    index: int = 0
+    of: int = 1
+    share: float = 0.0
+    seconds_left: float | None = None
+    losses: tuple[float, ...] = ()
+    estimates: tuple[atlas.Estimate, ...] = ()
+    left_out: tuple[str, ...] = ()
+    samples: tuple[LabelledImage, ...] = ()
+    preview: atlas.Comparison | None = None  # at the one state that brings it
+    result: SavedResult | None = None
+
+    @property
+    def just_begun(self) -> bool:
+        """Whether this is a run's first state."""
+        return self.phase == "read" and self.index == 0
+
+
+def adapt_few_shot(
+    engine: atlas.Atlas,
+    request: FewShotRequest,
+    settings: FewShotSettings | None = None,
+    *,
+    most_seconds: float = LIMITS.run_seconds,
+    stop_signal: StopSignal | None = None,
+) -> Iterator[RunProgress]:
+    """States from the first image to the finished adaptation.
+
+    Raises an AtlasError when nothing can be learned from these images.
+    """
+    settings, stop_signal = settings or FewShotSettings(), stop_signal or StopSignal()
+    reading = ReadProgress(0, request.total)
+    for reading in read_request(request):
+        yield RunProgress("read", index=reading.seen, of=max(reading.total, 1))
+        stop_signal.raise_if_set()
+    assert reading.support is not None  # the last state of a reading has it
+    run = engine.few_shot(reading.support, method=settings.method, config=settings.config, seed=settings.seed)
+    progress = RunProgress("look", left_out=reading.left_out, samples=reading.samples)
+    yield progress
+    yield from follow_run(engine, run, progress, settings, stop_signal=stop_signal, most_seconds=most_seconds)
+
+
+def read_request(request: FewShotRequest) -> Iterator[ReadProgress]:
+    """Read every image; the last state holds the support and the samples."""
+    files = [
+        (label, ImageFile(path, row.name)) for label, row in enumerate(request.rows) for path in row.paths
+    ]
+    learned: list[LabelledImage] = []
+    labels: list[int] = []
+    left_out: list[str] = []
+    for seen, (label, file) in enumerate(files):
+        if seen % LIMITS.images_per_step == 0:
+            yield ReadProgress(seen, request.total)
+        images, refusals = read_images([file])
+        learned += images
+        labels += [label] * len(images)
+        left_out += refusals
+    yield ReadProgress(len(files), request.total)
+    samples, refusals = read_samples(request.samples, request.classes)
+    left_out += refusals
+    try:
+        support = atlas.Support(tuple(one.image for one in learned), tuple(labels), request.classes)
+    except atlas.AtlasError as error:
+        raise atlas.AtlasError(" ".join([str(error), *left_out[:3]])) from None
+    yield ReadProgress(request.total, request.total, support, tuple(learned), samples, tuple(left_out))
+
+
+def follow_run(
+    engine: atlas.Atlas,
+    run: atlas.Run[atlas.AdaptResult],
+    progress: RunProgress,
+    settings: FewShotSettings | UnlabelledSettings,
+    *,
+    stop_signal: StopSignal,
+    most_seconds: float,
+) -> Iterator[RunProgress]:
+    """States of a run whose images have been read, to its result; cancelled by the signal or the deadline."""
+    for step in stop_signal.follow(run):
+        progress = advance(progress, step)
+        if step.preview is not None:
+            preview = compare_samples(engine, step.preview, progress.samples)
+            yield replace(progress, preview=preview)
+        else:
+            yield progress
+        if step.seconds > most_seconds:
+            run.cancel()
+    result = run.result()
+    yield replace(
+        progress,
+        phase="done",
+        share=1.0,
+        seconds_left=0.0,
+        estimates=result.estimates,
+        result=_save(engine, result, progress, settings),
+    )
+
+
+def advance(progress: RunProgress, step: atlas.Step) -> RunProgress:
+    """The state that a step of the engine leads to."""
+    losses = progress.losses if math.isnan(step.loss) else (*progress.losses, step.loss)
+    return replace(
+        progress,
+        phase=step.phase,
+        index=step.index,
+        of=step.of,
+        share=min(step.share or progress.share, 1.0),
+        seconds_left=step.seconds_left,
+        losses=losses,
+        estimates=step.estimates,
+    )
+
+
+def compare_samples(
+    engine: atlas.Atlas, recipe: atlas.Recipe, samples: tuple[LabelledImage, ...]
+) -> atlas.Comparison | None:
+    """The samples by zero-shot and by the recipe; None when there are none."""
+    return engine.compare([sample.image for sample in samples], recipe) if samples else None
+
+
+def _save(
+    engine: atlas.Atlas,
+    result: atlas.AdaptResult,
+    progress: RunProgress,
+    settings: FewShotSettings | UnlabelledSettings,
+) -> SavedResult:
+    return SavedResult(
+        result.recipe,
+        result.verdict.sentence,
+        settings=settings,
+        helped=result.verdict.helped,
+        estimates=result.estimates,
+        losses=progress.losses,
+        seconds=result.seconds,
+        stopped=result.outcome.value != "finished",
+        samples=progress.samples,
+        comparison=compare_samples(engine, result.recipe, progress.samples),
+    )
+
+
+def _sort_images(row: ClassRow) -> ClassRow:
+    return ClassRow(row.name, tuple(sorted(row.paths, key=lambda path: atlas.natural_key(Path(path).name))))
+
+
+def _check_rows(rows: Mapping[int, ClassRow]) -> None:
+    """Refuse rows, given by their place on the page, that lack a name or images, or are too few or many."""
+    for place, row in rows.items():
+        if not row.name:
+            raise atlas.AtlasError(text.teach.no_name(place))
+        if not row.paths:
+            raise atlas.AtlasError(text.teach.no_images(row.name))
+    if len(rows) < 2:
+        raise atlas.AtlasError(text.teach.few_rows(len(rows)))
+    if len(rows) > LIMITS.rows:
+        raise atlas.AtlasError(text.teach.many_rows(len(rows)))
+    count = sum(len(row.paths) for row in rows.values())
+    if count > LIMITS.support_images:
+        raise atlas.AtlasError(text.teach.many_support_images(count))
