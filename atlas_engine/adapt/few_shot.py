@@ -64,16 +64,16 @@ class FewShotConfig(OptimiseConfig):
 
     steps: int = setting(24, help="optimiser steps", low=0, high=100_000)
     lr: float = setting(0.05, help="learning rate of the first step", low=0.0, high=100.0)
-    epochs: int = setting(0, help="times that each picture is looked at; 0: as the steps come out", low=0)
-    batch: int = setting(16, help="pictures a step; all of them where there are fewer", low=1)
-    views: int = setting(6, help="random views of each picture, made once and kept", low=1, high=1000)
+    epochs: int = setting(0, help="times that each image is looked at; 0: as the steps come out", low=0)
+    batch: int = setting(16, help="images per step; all of them where there are fewer", low=1)
+    views: int = setting(6, help="random views of each image, made once and kept", low=1, high=1000)
     share: float | None = setting(
         None,
         help="share of the tower's weights, from its end, that may move, 1 for all; none is the method's own",
         low=0.0,
         high=1.0,
     )
-    folds: int = setting(4, help="most parts the pictures are held out in, one after another", low=2, high=64)
+    folds: int = setting(4, help="most parts the images are held out in, one after another", low=2, high=64)
 
 
 def adapt_few_shot(

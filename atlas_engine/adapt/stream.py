@@ -42,9 +42,9 @@ class StreamConfig(Settings):
     """What a stream remembers, and how often it learns."""
 
     recent: int = setting(
-        128, help="latest pictures that are kept to learn from", low=FEWEST_IMAGES, high=10_000
+        128, help="latest images that are kept to learn from", low=FEWEST_IMAGES, high=10_000
     )
-    every: int = setting(30, help="pictures between two times of learning", low=1)
+    every: int = setting(30, help="images between two times of learning", low=1)
 
 
 class Stream:
