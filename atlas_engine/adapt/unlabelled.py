@@ -91,9 +91,7 @@ class TestTimeConfig(OptimiseConfig):
     epochs: int = setting(5, help="times that each image is looked at, at least", low=0, high=1000)
     lr: float = setting(0.02, help="learning rate of the first step", low=0.0, high=100.0)
     batch: int = setting(32, help="images per step; all of them where there are fewer", low=1)
-    views: int = setting(
-        2, help="weak and strong views of each image, made once and kept", low=1, high=1000
-    )
+    views: int = setting(2, help="weak and strong views of each image, made once and kept", low=1, high=1000)
     share: float = setting(
         0.5, help="share of the tower's weights, from its end, that may move; 1 for all", low=0.0, high=1.0
     )

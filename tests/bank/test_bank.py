@@ -168,7 +168,7 @@ def test_a_step_of_the_late_encoder_has_the_gradient_of_the_whole_one(clip, bank
         return loss.detach(), composition.gradient()
 
     wanted_loss, wanted = step(ComposedEncoder(clip.visual, whole), widened, images)
-    loss, gradient = step(ComposedEncoder(late.tower, part), lam, late.early(images))
+    loss, gradient = step(ComposedEncoder(late.suffix, part), lam, late.run_prefix(images))
     assert torch.equal(loss, wanted_loss)
     torch.testing.assert_close(gradient, wanted[:, columns(bank, late)], rtol=1e-5, atol=1e-8)  # as above
     assert gradient.abs().min() > 0

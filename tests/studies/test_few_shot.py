@@ -219,7 +219,7 @@ def test_without_zero_shot_there_is_no_difference():
     assert table_of(tables, "pets:")["tip"] == ("55.0 ± 7.1",)
     grid = few_shot_grid(TIP)
     assert grid.values[0] == pytest.approx((60.0,))
-    assert grid.shown(60.0) == "60.0"
+    assert grid.format_value(60.0) == "60.0"
 
 
 def test_the_figure_shows_points_above_zero_shot():

@@ -65,7 +65,7 @@ def test_targets_are_listed_with_their_zero_shot():
 
 def test_the_geometry_becomes_two_grids():
     geometry = BankGeometry(("a", "b"), ("stem", "1"), ((1.0, 0.25), (0.25, 1.0)), ((3.0, 4.0), (0.0, 1.0)))
-    assert cosine_grid(geometry).shown(0.25) == "+0.25"
+    assert cosine_grid(geometry).format_value(0.25) == "+0.25"
     assert cosine_grid(geometry).reach == 1.0
     assert norm_grid(geometry).columns == ("stem", "1")
     assert norm_grid(geometry).values[0] == (3.0, 4.0)

@@ -171,9 +171,7 @@ def test_before_any_training_the_head_reads_what_the_classifier_says(words):
     features = torch.rand(5, 1280, generator=generator(0)) * 3
     likely = (student.tower.classifier(features) / 1.7).softmax(dim=1)
     wanted = F.normalize(likely @ words.concepts, dim=-1)
-    torch.testing.assert_close(
-        student.semantic_embedding(features), wanted, atol=1e-5, rtol=1e-4
-    )  # float32 sums
+    torch.testing.assert_close(student.read(features), wanted, atol=1e-5, rtol=1e-4)  # float32 sums
 
 
 def test_a_finished_head_takes_features_as_they_come(words):
