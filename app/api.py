@@ -35,7 +35,7 @@ from app.handlers.settings import METHODS, OBJECTIVES, FewShotSettings, Unlabell
 from app.handlers.takeaway import load_recipe, save_recipe, save_weights
 from app.handlers.unlabelled import UnlabelledRequest
 from app.handlers.unlabelled import adapt_unlabelled as adapt_to_images
-from app.handlers.uploads import ImageFile, LabelledImage, unpack_classes
+from app.handlers.uploads import LabelledImage, UploadedImage, unpack_classes
 from app.session import CurrentModel, Engines, Runs
 from app.tabs.components import copy_to_cache
 from atlas_engine.views.heatmap import Grid
@@ -231,8 +231,8 @@ def _cached_recipe(recipe: atlas.Recipe, made: gr.File) -> str:
         return copy_to_cache(made, save_recipe(recipe, Path(folder)))
 
 
-def _as_files(paths: Files) -> tuple[ImageFile, ...]:
-    return tuple(ImageFile(path) for path in paths or [])
+def _as_files(paths: Files) -> tuple[UploadedImage, ...]:
+    return tuple(UploadedImage(path) for path in paths or [])
 
 
 # ---- forgetting

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app import text
 from app.handlers.few_shot import FewShotRequest
-from app.handlers.uploads import ClassRow, ImageFile
+from app.handlers.uploads import ClassRow, UploadedImage
 
 __all__ = [
     "ASK_EXAMPLES",
@@ -67,17 +67,17 @@ class FewShotExample:
         """The classes in alphabetical order, and the images to try, each with its class."""
         rows = [ClassRow(_class_name(one), _images_in(one)) for one in _folders_in(self.path / "teach")]
         samples = [
-            ImageFile(path, _class_name(one))
+            UploadedImage(path, _class_name(one))
             for one in _folders_in(self.path / "try")
             for path in _images_in(one)
         ]
         return FewShotRequest(tuple(rows), tuple(samples))
 
     @property
-    def images(self) -> tuple[ImageFile, ...]:
+    def images(self) -> tuple[UploadedImage, ...]:
         """All its images, each with its class."""
         request = self.request
-        learned = tuple(ImageFile(path, row.name) for row in request.rows for path in row.paths)
+        learned = tuple(UploadedImage(path, row.name) for row in request.rows for path in row.paths)
         return (*learned, *request.samples)
 
     @property
@@ -91,7 +91,7 @@ class UnlabelledExample:
     """Images without labels, and names for them; the class of each is there to count afterwards."""
 
     title: str
-    images: tuple[ImageFile, ...]
+    images: tuple[UploadedImage, ...]
     classes: tuple[str, ...]
 
     @classmethod
@@ -103,7 +103,7 @@ class UnlabelledExample:
     def of_several(cls, title: str, examples: Mapping[str, FewShotExample]) -> UnlabelledExample:
         """The images of several few-shot examples, all those of one under one name."""
         images = tuple(
-            ImageFile(one.path, name) for name, example in examples.items() for one in example.images
+            UploadedImage(one.path, name) for name, example in examples.items() for one in example.images
         )
         return cls(title, images, tuple(examples))
 

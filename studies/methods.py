@@ -251,7 +251,7 @@ def _product(name: str) -> StudyMethod:
         return LearnedModel(logits, seconds, result.fell_back, _kept_estimate(result))
 
     def facts(solver: Solver) -> dict[str, Any]:
-        return {**_bank_facts(solver.engine, solver.bank), "config": solver.budget.as_dict()}
+        return {**_bank_facts(solver.engine, solver.bank), "config": _config_key(solver.budget)}
 
     return StudyMethod(name, learn, facts, mixes=True)
 
@@ -268,6 +268,11 @@ def _bank_facts(engine: Atlas, bank: TaskVectorBank | None) -> dict[str, Any]:
 
 def _no_facts(_: object) -> dict[str, Any]:
     return {}
+
+
+def _config_key(config: FewShotConfig) -> dict[str, Any]:
+    """The config as the keys of measured rows have it: without epochs where none are asked for."""
+    return {name: value for name, value in config.as_dict().items() if (name, value) != ("epochs", 0)}
 
 
 _FEW_SHOT = (

@@ -93,7 +93,9 @@ class TowerTrainer:
     @property
     def facts(self) -> dict[str, Any]:
         """What a measurement depends on here, besides the data and what is learned."""
-        return {"model": self.engine.fingerprint, **self.settings.loop().as_dict()}
+        config = self.settings.loop().as_dict()
+        del config["epochs"]  # never used here, and not in the keys of rows that were measured before
+        return {"model": self.engine.fingerprint, **config}
 
     # ---- images
 

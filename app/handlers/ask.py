@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import atlas_engine as atlas
 from app import text
-from app.handlers.uploads import ImageFile, read_images
+from app.handlers.uploads import UploadedImage, read_images
 from app.limits import LIMITS
 from app.session import StopSignal
 
@@ -113,7 +113,7 @@ def _check_images(paths: Sequence[str]) -> None:
 def _answer(
     engine: atlas.Atlas, progress: AskProgress, paths: Sequence[str], names: tuple[str, ...]
 ) -> AskProgress:
-    images, refusals = read_images(ImageFile(path) for path in paths)
+    images, refusals = read_images(UploadedImage(path) for path in paths)
     answers: list[ImageAnswer] = []
     if images:
         rankings = engine.predict([one.image for one in images], names).top(len(names))

@@ -22,8 +22,8 @@ from app import text
 from app.handlers.settings import FewShotSettings, UnlabelledSettings
 from app.handlers.uploads import (
     ClassRow,
-    ImageFile,
     LabelledImage,
+    UploadedImage,
     check_samples,
     read_images,
     read_samples,
@@ -53,7 +53,7 @@ class FewShotRequest:
     """
 
     rows: tuple[ClassRow, ...]
-    samples: tuple[ImageFile, ...] = ()
+    samples: tuple[UploadedImage, ...] = ()
 
     def __post_init__(self) -> None:
         tidied = [ClassRow(atlas.tidy_name(row.name), row.paths) for row in self.rows]
@@ -165,7 +165,7 @@ def adapt_few_shot(
 def read_request(request: FewShotRequest) -> Iterator[ReadProgress]:
     """Read every image; the last state holds the support and the samples."""
     files = [
-        (label, ImageFile(path, row.name)) for label, row in enumerate(request.rows) for path in row.paths
+        (label, UploadedImage(path, row.name)) for label, row in enumerate(request.rows) for path in row.paths
     ]
     learned: list[LabelledImage] = []
     labels: list[int] = []

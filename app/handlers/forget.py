@@ -21,7 +21,7 @@ import atlas_engine as atlas
 from app import text
 from app.handlers.few_shot import FewShotRequest, ReadProgress, RunProgress, advance, read_request
 from app.handlers.takeaway import SHIPPED, ModelOrigin, bank_commands, model_flags
-from app.handlers.uploads import ClassRow, ImageFile, LabelledImage, shrink_to_model
+from app.handlers.uploads import ClassRow, LabelledImage, UploadedImage, shrink_to_model
 from app.limits import LIMITS
 from app.session import StopSignal
 
@@ -188,7 +188,7 @@ def read_sides(engine: atlas.Atlas, request: ForgetRequest) -> tuple[Images, Ima
             return target.images, control.images
 
 
-def group_by_class(files: Sequence[ImageFile]) -> tuple[ClassRow, ...]:
+def group_by_class(files: Sequence[UploadedImage]) -> tuple[ClassRow, ...]:
     """Images by their class, in the order the classes come up."""
     found: dict[str, list[str]] = {}
     for file in files:

@@ -12,7 +12,7 @@ import atlas_engine as atlas
 from app import text
 from app.handlers.few_shot import SavedResult, compare_samples
 from app.handlers.settings import FewShotSettings, UnlabelledSettings
-from app.handlers.uploads import ImageFile, read_samples
+from app.handlers.uploads import UploadedImage, read_samples
 from app.limits import LIMITS
 
 __all__ = [
@@ -67,7 +67,7 @@ def save_recipe(recipe: atlas.Recipe, folder: Path) -> str:
 
 
 def load_recipe(
-    engine: atlas.Atlas, path: str, samples: Sequence[ImageFile]
+    engine: atlas.Atlas, path: str, samples: Sequence[UploadedImage]
 ) -> tuple[SavedResult, tuple[str, ...]]:
     """A recipe that a visitor brings, tried on the samples; and the sentences for samples left out.
 

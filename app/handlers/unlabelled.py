@@ -15,7 +15,7 @@ from app import text
 from app.handlers.ask import check_class_names
 from app.handlers.few_shot import RunProgress, follow_run
 from app.handlers.settings import UnlabelledSettings
-from app.handlers.uploads import ImageFile, LabelledImage, read_samples, shrink_to_model
+from app.handlers.uploads import LabelledImage, UploadedImage, read_samples, shrink_to_model
 from app.limits import LIMITS
 from app.session import StopSignal
 
@@ -30,7 +30,7 @@ class UnlabelledRequest:
     learns exactly the same.
     """
 
-    images: tuple[ImageFile, ...]
+    images: tuple[UploadedImage, ...]
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:

@@ -16,8 +16,8 @@ from app.limits import LIMITS
 
 __all__ = [
     "ClassRow",
-    "ImageFile",
     "LabelledImage",
+    "UploadedImage",
     "check_samples",
     "read_images",
     "read_samples",
@@ -42,7 +42,7 @@ class ClassRow:
 
 
 @dataclass(frozen=True)
-class ImageFile:
+class UploadedImage:
     """The path of an image, and its class where the visitor gives it."""
 
     path: str
@@ -58,7 +58,7 @@ class LabelledImage:
     label: str | None = None
 
 
-def read_images(files: Iterable[ImageFile]) -> tuple[tuple[LabelledImage, ...], tuple[str, ...]]:
+def read_images(files: Iterable[UploadedImage]) -> tuple[tuple[LabelledImage, ...], tuple[str, ...]]:
     """The images that can be read, and the engine's sentence for each that cannot."""
     images: list[LabelledImage] = []
     refusals: list[str] = []
@@ -73,7 +73,7 @@ def read_images(files: Iterable[ImageFile]) -> tuple[tuple[LabelledImage, ...], 
 
 
 def read_samples(
-    files: Sequence[ImageFile], classes: Sequence[str]
+    files: Sequence[UploadedImage], classes: Sequence[str]
 ) -> tuple[tuple[LabelledImage, ...], tuple[str, ...]]:
     """`read_images` of the images to try it on; a label counts only if it is one of `classes`."""
     check_samples(files)
@@ -81,7 +81,7 @@ def read_samples(
     return read_images(replace(file, label=names.get((file.label or "").casefold())) for file in files)
 
 
-def check_samples(files: Sequence[ImageFile]) -> None:
+def check_samples(files: Sequence[UploadedImage]) -> None:
     """Refuse more images to try it on than a session holds."""
     if len(files) > LIMITS.samples:
         raise atlas.AtlasError(text.teach.many_samples(len(files)))
@@ -111,11 +111,11 @@ def unpack_classes(archive: str, folder: Path, *, min_classes: int = 2) -> tuple
     )
 
 
-def unpack_images(archive: str, folder: Path) -> tuple[ImageFile, ...]:
+def unpack_images(archive: str, folder: Path) -> tuple[UploadedImage, ...]:
     """All images of a zip, written to `folder`; the name of the folder around one is its label."""
     listed = atlas.read_images_in(archive, name=Path(archive).name, limits=ZIP_LIMITS)
     return tuple(
-        ImageFile(_write(folder, place, item.name, item.source), _label_from_folder(item.name))
+        UploadedImage(_write(folder, place, item.name, item.source), _label_from_folder(item.name))
         for place, item in enumerate(listed.items)
     )
 

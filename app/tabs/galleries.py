@@ -11,7 +11,7 @@ import gradio as gr
 
 from app import views
 from app.events import PRIVATE, Updates, user_message
-from app.handlers.uploads import ImageFile, unpack_classes, unpack_images
+from app.handlers.uploads import UploadedImage, unpack_classes, unpack_images
 from app.tabs.components import copy_to_cache
 
 __all__ = [
@@ -32,12 +32,12 @@ def paths_in(items: GalleryItems) -> tuple[str, ...]:
     return tuple(path for path, _ in items or [])
 
 
-def files_in(items: GalleryItems) -> tuple[ImageFile, ...]:
+def files_in(items: GalleryItems) -> tuple[UploadedImage, ...]:
     """A gallery's images; a caption is the image's class."""
-    return tuple(ImageFile(path, caption) for path, caption in items or [])
+    return tuple(UploadedImage(path, caption) for path, caption in items or [])
 
 
-def items_of(files: Sequence[ImageFile]) -> list[tuple[str, str | None]]:
+def items_of(files: Sequence[UploadedImage]) -> list[tuple[str, str | None]]:
     """The same as a gallery takes them."""
     return [(file.path, file.label) for file in files]
 
@@ -52,16 +52,16 @@ def fill_from_class_zip(archive: gr.UploadButton, gallery: gr.Gallery, alert: gr
     _fill(archive, gallery, alert, _unpack_by_class)
 
 
-def _unpack_by_class(archive: str, folder: Path) -> tuple[ImageFile, ...]:
+def _unpack_by_class(archive: str, folder: Path) -> tuple[UploadedImage, ...]:
     rows = unpack_classes(archive, folder, min_classes=1)
-    return tuple(ImageFile(path, row.name) for row in rows for path in row.paths)
+    return tuple(UploadedImage(path, row.name) for row in rows for path in row.paths)
 
 
 def _fill(
     archive: gr.UploadButton,
     gallery: gr.Gallery,
     alert: gr.HTML,
-    unpack: Callable[[str, Path], Sequence[ImageFile]],
+    unpack: Callable[[str, Path], Sequence[UploadedImage]],
 ) -> None:
     def on_zip(path: str) -> Updates:
         try:

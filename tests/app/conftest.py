@@ -10,7 +10,7 @@ from PIL import Image
 import atlas_engine as atlas
 from app.handlers.few_shot import FewShotRequest, adapt_few_shot
 from app.handlers.settings import FewShotSettings
-from app.handlers.uploads import ClassRow, ImageFile
+from app.handlers.uploads import ClassRow, UploadedImage
 from tests.donors import engine_with_donors
 from tests.drawn import COLOURS, square
 from tests.serving import shared_server
@@ -54,7 +54,7 @@ def few_shot_request(squares):
         for name in COLOURS
     ]
     samples = [
-        ImageFile(str(path), name.replace("_", " "))
+        UploadedImage(str(path), name.replace("_", " "))
         for name in COLOURS
         for path in sorted((squares / "try" / name).iterdir())
     ]

@@ -16,7 +16,7 @@ from app import text
 from app.examples import FORGET_EXAMPLE
 from app.handlers.forget import STRENGTHS, ForgetRequest, compare_at, forget, group_by_class, shell_command
 from app.handlers.takeaway import save_recipe
-from app.handlers.uploads import ImageFile
+from app.handlers.uploads import UploadedImage
 from app.prepared_examples import load_forget, make_forget
 from app.session import Runs
 from app.views import render_forget_images, render_forget_numbers, render_forget_verdict
@@ -135,7 +135,7 @@ def test_what_cannot_be_forgotten_gets_a_sentence_that_names_the_side(sides, tmp
     with pytest.raises(atlas.AtlasError, match=r"2\. What to keep .*: There is one class"):
         ForgetRequest.of(sides[0], sides[1][:1], keep=0.9, seed=0)
     with pytest.raises(atlas.AtlasError, match=r"^cat\.jpg has no class"):
-        group_by_class([ImageFile(str(tmp_path / "cat.jpg"))])
+        group_by_class([UploadedImage(str(tmp_path / "cat.jpg"))])
 
 
 def test_a_picture_that_cannot_be_read_is_left_out_by_name(small, sides, tmp_path):

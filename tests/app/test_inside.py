@@ -22,7 +22,7 @@ from app.handlers.inside import (
 )
 from app.handlers.settings import FewShotSettings
 from app.handlers.takeaway import load_recipe, python_code, save_recipe, save_weights, shell_commands
-from app.handlers.uploads import ImageFile
+from app.handlers.uploads import UploadedImage
 from app.prepared_examples import load_few_shot, make_few_shot
 from atlas_engine.cli import main as atlas_command
 from tests.donors import DONORS, engine_with_donors
@@ -82,7 +82,7 @@ def test_a_layer_at_its_own_strength_changes_nothing_and_at_none_it_does(small, 
 def test_a_recipe_taken_away_and_brought_back_says_the_same(small, saved, tmp_path):
     path = save_recipe(saved.recipe, tmp_path)
     assert Path(path).name == "blue-dark-green-red.atlas.safetensors"
-    samples = [ImageFile(sample.path, sample.label) for sample in saved.samples]
+    samples = [UploadedImage(sample.path, sample.label) for sample in saved.samples]
     brought, left_out = load_recipe(small, path, samples)
     assert left_out == ()
     assert torch.equal(brought.comparison.adapted.probs, saved.comparison.adapted.probs)

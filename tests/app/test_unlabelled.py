@@ -25,7 +25,7 @@ from app.handlers.settings import (
 )
 from app.handlers.takeaway import python_code, shell_commands
 from app.handlers.unlabelled import UnlabelledRequest, adapt_unlabelled
-from app.handlers.uploads import ImageFile
+from app.handlers.uploads import UploadedImage
 from app.limits import LIMITS
 from app.session import Runs
 from app.views import render_verdict
@@ -47,7 +47,7 @@ def folder(squares, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unlabelled_request(folder):
-    return UnlabelledRequest(tuple(ImageFile(str(path)) for path in sorted(folder.iterdir())), NAMES)
+    return UnlabelledRequest(tuple(UploadedImage(str(path)) for path in sorted(folder.iterdir())), NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_a_roll_back_keeps_zero_shot_and_is_shown_with_its_reason(small, unlabel
 
 def test_what_is_told_of_a_photos_class_is_counted_but_never_learned_from(small, unlabelled_request, states):
     told = tuple(
-        ImageFile(photo.path, NAMES[place % 3]) for place, photo in enumerate(unlabelled_request.images)
+        UploadedImage(photo.path, NAMES[place % 3]) for place, photo in enumerate(unlabelled_request.images)
     )
     *_, last = adapt_unlabelled(small, UnlabelledRequest(told, NAMES), LEARNED)
     assert last.result.recipe == states[-1].result.recipe
@@ -148,7 +148,7 @@ def test_a_photo_that_cannot_be_read_is_left_out_and_none_at_all_is_refused(
     small, unlabelled_request, tmp_path
 ):
     (tmp_path / "words.jpg").write_text("only words")
-    bad = ImageFile(str(tmp_path / "words.jpg"))
+    bad = UploadedImage(str(tmp_path / "words.jpg"))
     *_, last = adapt_unlabelled(small, UnlabelledRequest((bad, *unlabelled_request.images[:3]), NAMES))
     assert len(last.result.samples) == 3
     assert last.left_out[0].startswith("words.jpg:")

@@ -13,7 +13,7 @@ from app.handlers.ask import split_class_names
 from app.handlers.few_shot import FewShotRequest, adapt_few_shot, read_request
 from app.handlers.settings import FewShotSettings, few_shot_from_query
 from app.handlers.takeaway import save_recipe
-from app.handlers.uploads import ClassRow, ImageFile, read_samples, unpack_classes, unpack_images
+from app.handlers.uploads import ClassRow, UploadedImage, read_samples, unpack_classes, unpack_images
 from app.limits import LIMITS
 from app.tabs.class_rows import ClassRows
 from app.tabs.teach import FewShotSettingsForm
@@ -70,7 +70,7 @@ def test_a_lesson_that_cannot_be_learned_is_refused_with_the_remedy(rows, said):
 
 
 def test_too_many_samples_are_refused_with_both_numbers():
-    said = refusal(TWO, [ImageFile("a.png")] * (LIMITS.samples + 1))
+    said = refusal(TWO, [UploadedImage("a.png")] * (LIMITS.samples + 1))
     assert str(LIMITS.samples + 1) in said
     assert str(LIMITS.samples) in said
 
@@ -109,9 +109,9 @@ def test_a_class_of_bad_pictures_only_is_refused_by_its_name_and_theirs(few_shot
 
 def test_the_class_of_a_sample_counts_only_if_it_is_taught(draw):
     samples = [
-        ImageFile(draw("a.png"), "OTTER"),
-        ImageFile(draw("b.png"), "walrus"),
-        ImageFile(draw("c.png")),
+        UploadedImage(draw("a.png"), "OTTER"),
+        UploadedImage(draw("b.png"), "walrus"),
+        UploadedImage(draw("c.png")),
     ]
     shown, refused = read_samples(samples, ("otter", "seal"))
     assert [sample.label for sample in shown] == ["otter", None, None]

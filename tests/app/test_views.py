@@ -20,7 +20,7 @@ from app.handlers.inside import TaskVectorFacts
 from app.handlers.settings import FewShotSettings, UnlabelledSettings
 from app.handlers.takeaway import python_code, shell_commands
 from app.handlers.unlabelled import UnlabelledRequest, adapt_unlabelled
-from app.handlers.uploads import ImageFile, LabelledImage
+from app.handlers.uploads import LabelledImage, UploadedImage
 from app.limits import LIMITS
 from atlas_engine.views.heatmap import Grid
 from tests.serving import ROOT
@@ -274,7 +274,7 @@ def test_a_few_shot_method_that_was_asked_for_has_the_name_that_the_page_has_for
 
 
 def test_an_objective_that_was_asked_for_has_the_name_that_the_page_has_for_it(small, few_shot_request):
-    images = tuple(ImageFile(path) for row in few_shot_request.rows for path in row.paths)
+    images = tuple(UploadedImage(path) for row in few_shot_request.rows for path in row.paths)
     request = UnlabelledRequest(images, few_shot_request.classes)
     *_, last = adapt_unlabelled(small, request, UnlabelledSettings("entropy"))
     check_asked_for(last.result, text.unlabelled.METHOD_NAMES["entropy"])

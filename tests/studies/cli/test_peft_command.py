@@ -62,7 +62,7 @@ def test_a_command_given_again_measures_nothing_and_says_the_same(evaluate, tmp_
     words = (*SHARES, "--json", tmp_path / "f.json")
     first = evaluate("peft", *words)
     kept = (tmp_path / "f.json.rows").read_text()
-    monkeypatch.setattr(TowerTrainer, "shown", None)
+    monkeypatch.setattr(TowerTrainer, "activations_of_views", None)
     assert evaluate("peft", *words)[:2] == first[:2]
     assert (tmp_path / "f.json.rows").read_text() == kept
 
