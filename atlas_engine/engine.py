@@ -1,11 +1,12 @@
-"""The session object: a model on a device, its bank of task vectors, and what one can do with them.
+"""The session: a model on a device with its bank of task vectors, and everything that can be done with it.
 
     with atlas.open() as engine:
         engine.predict(["a.jpg", "b.jpg"], ["otter", "seal"]).top(3)
         result = engine.few_shot(Support.from_folder("my_photos")).result()
+        engine.compare(["c.jpg"], result.recipe)
 
-Opening is expensive and using it is cheap, so open once and keep it. The session builds an `AdaptContext` and
-hands it to `adapt`; it holds no method's logic.
+Opening a session is slow and using it is fast, so open one and keep it. To adapt, the session puts the model,
+the bank and the images into an `AdaptContext` and calls `adapt`; it knows nothing of how a method works.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ from atlas_engine.result import AdaptResult, Run, Step
 __all__ = ["Atlas", "open", "predict"]
 
 BATCH = 32
-HEADS = 16  # sets of class names whose embeddings are kept in memory
-SAMPLES = 64  # numbers of each tensor that identify it for the cache
+CACHED_HEADS = 16  # sets of class names whose embeddings are kept in memory
+HASHED_NUMBERS = 64  # of each tensor, at least, where it has as many (`Atlas.weights_id`)
 
 FindBank = Callable[[], Path | None]
+"""Looks for a bank file on this machine."""
 
 
 def open(
@@ -69,24 +71,28 @@ def open(
 ) -> Atlas:
     """A session with the model called `model`; `cache=False` keeps nothing on disk.
 
-    `bank` is a bank file for that model. Without one it is the model's own, if there is one on this machine:
-    the bundled model's ships, and `prepare` builds those of public checkpoints. It is read when first needed.
+    `bank` is a bank file for that model. By default it is the model's own bank, where this machine has one:
+    the bundled model's bank is installed with it, and `prepare` builds banks from public checkpoints. A bank
+    is read when it is first needed.
     """
     runtime.keep_memory()
-    store = Cache(cache_folder()) if cache is True else None if cache is False else cache
+    store = cache if isinstance(cache, Cache) else Cache(cache_folder()) if cache else None
     backbone = open_backbone(model, device=runtime.pick_device(device))
-    find: FindBank = lambda: find_bank(dict(backbone.visual.named_parameters()))  # noqa: E731
+
+    def find() -> Path | None:
+        return find_bank(dict(backbone.visual.named_parameters()))
+
     return Atlas(backbone, bank_path=Path(bank) if bank else find, cache=store)
 
 
 def predict(images: Sequence[ImageSource], classes: Sequence[str], *, model: str = "bundled") -> Predictions:
-    """Zero-shot predictions by a model that is opened and closed on the way."""
+    """Zero-shot predictions, from a session that is opened and closed for this one call."""
     with open(model) as engine:
         return engine.predict(images, classes)
 
 
 class Atlas:
-    """A model on a device, with a cache of features and class embeddings."""
+    """A session: a model on a device, its bank, and a cache of features and class embeddings."""
 
     def __init__(
         self,
@@ -95,11 +101,25 @@ class Atlas:
         bank_path: Path | FindBank | None = None,
         cache: Cache | None = None,
     ) -> None:
-        """`bank_path` is the bank's file, or what finds it when a bank is first needed."""
+        """`bank_path` is the bank file, or a function that finds it when a bank is first needed."""
         self.backbone = backbone
         self.cache = cache
         self._given_bank_path = bank_path
-        self._cached_head = functools.lru_cache(maxsize=HEADS)(self._compute_head)
+        self._cached_head = functools.lru_cache(maxsize=CACHED_HEADS)(self._compute_head)
+
+    def close(self) -> None:
+        """Close the cache. The model's memory is freed with this object."""
+        if self.cache is not None:
+            self.cache.close()
+
+    def __enter__(self) -> Atlas:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Atlas({self.backbone!r})"
 
     # ---- zero-shot
 
@@ -116,7 +136,7 @@ class Atlas:
         return predictions_from_logits(tuple(image.name for image in read), names, logits)
 
     def read_images(self, images: Sequence[ImageSource]) -> list[Image]:
-        """The images, read and guarded: paths, bytes, PIL images, arrays or images that were read before."""
+        """Decoded and checked images, from paths, bytes, PIL images, arrays or images read before."""
         if isinstance(images, (str, bytes)):
             raise SupportError("images must be a list, but got one image. Pass [image].")
         if not len(images):
@@ -124,39 +144,42 @@ class Atlas:
         return [read_image(image) for image in images]
 
     def pixels(self, images: Sequence[Image]) -> UInt8[Tensor, "N 3 S S"]:
-        """The images at the size that the model takes; none give an empty tensor."""
-        how = self.backbone.preprocessing
-        return stack_pixels(images, how.size, resize=how.resize, interpolation=how.interpolation)
+        """The images at the model's input size; (0 3 S S) for no images."""
+        spec = self.backbone.preprocessing
+        return stack_pixels(images, spec.size, resize=spec.resize, interpolation=spec.interpolation)
 
     def head(self, classes: Sequence[str], *, templates: str | None = None) -> Float[Tensor, "C D"]:
-        """Class embeddings of length 1; `templates` is a set's name or a sentence with {}."""
+        """Class embeddings of length 1. `templates` is the name of a template set, or a sentence with {}."""
         return self._cached_head(tuple(classes), find_templates(templates or self.backbone.templates))
 
     def features(self, images: Sequence[Image]) -> Float[Tensor, "N D"]:
-        """Image features of length 1, in float32 on the device; cached by image."""
+        """Image features of length 1, float32, on the model's device; cached for each image."""
         if self.cache is None:
             return torch.cat(list(self._compute_features(images))).to(self.backbone.device)
+        # look every image up
         keys = [cache_key("image", self.weights_id, image.digest) for image in images]
         found = {key: self.cache.get_tensor(key) for key in keys}
+        # compute and store what is missing
         missing = {key: image for key, image in zip(keys, images, strict=True) if found[key] is None}
-        computed = (row for part in self._compute_features(list(missing.values())) for row in part)
+        computed = (row for batch in self._compute_features(list(missing.values())) for row in batch)
         for key, row in zip(missing, computed, strict=True):
             found[key] = row
             self.cache.put_tensor(key, row)
+        # back in the order of the images
         rows = [row for row in (found[key] for key in keys) if row is not None]
         return torch.stack(rows).to(self.backbone.device)
 
-    # ---- the bank, and what identifies the weights
+    # ---- the bank, and hashes that identify the weights
 
     @functools.cached_property
     def bank_path(self) -> Path | None:
-        """The bank's file; looked for when first asked for."""
+        """The bank file, or None; searched on first use."""
         given = self._given_bank_path
         return given() if callable(given) else given
 
     @functools.cached_property
     def bank(self) -> TaskVectorBank:
-        """The task vectors, resident on the device; read when first asked for."""
+        """The task vectors, on the model's device; read on first use."""
         if self.bank_path is None:
             raise BankError(
                 f"{self.backbone.name} has no bank of task vectors on this machine. Open it with bank=FILE; "
@@ -166,18 +189,17 @@ class Atlas:
 
     @functools.cached_property
     def weights_id(self) -> str:
-        """What the cache knows the weights by: a hash of their names, shapes and a sample of their
-        numbers."""
+        """A quick hash of the image tower for cache keys: names, shapes and some numbers of each tensor."""
         return _sample_hash(self.backbone.visual)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """The hash of the image tower's weights and buffers, as in recipes; computed once."""
+        """The hash of the image tower's weights and buffers, as recipes store it; computed once."""
         return fingerprint(dict(self.backbone.visual.state_dict()))
 
     @functools.cached_property
     def _base_fingerprint(self) -> str:
-        """The hash of the image tower's parameters, as in banks; computed once."""
+        """The hash of the image tower's parameters, as banks store it; computed once."""
         return fingerprint(dict(self.backbone.visual.named_parameters()))
 
     # ---- adapting
@@ -193,11 +215,11 @@ class Atlas:
         validation: Support | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
-        """Adapt to the support's classes by mixing the vectors of `bank` (the engine's own by default).
+        """A run that adapts to a few labelled images with the task vectors of `bank`, by default its own.
 
-        `auto` learns coefficients and a head, holds images out to see whether that helps, and keeps zero-shot
-        where it does not. The other methods are in `adapt.methods.FEW_SHOT_METHODS`; `validation`, images of
-        the same classes, lets those that learn keep their best epoch. `auto` checks itself without any.
+        `auto` learns coefficients and a head, measures them on held-out images of the support, and keeps
+        zero-shot where they do not help. The other methods are the rows of `adapt.methods.FEW_SHOT_METHODS`;
+        with `validation`, more images of the same classes, they keep their best epoch.
         """
         find_method("few-shot", method)
         if validation is not None:
@@ -222,9 +244,9 @@ class Atlas:
         bank: TaskVectorBank | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
-        """Adapt to images without labels that may show any of `classes`.
+        """A run that adapts to images without labels, each of which may be of any of `classes`.
 
-        `auto` keeps zero-shot where a check says that adapting did not help. The other methods are in
+        `auto` keeps zero-shot where its checks advise against adapting. The other methods are the rows of
         `adapt.methods.UNLABELLED_METHODS`.
         """
         find_method("test-time", objective)
@@ -246,7 +268,7 @@ class Atlas:
         bank: TaskVectorBank | None = None,
         seed: int = 0,
     ) -> Run[NormsResult]:
-        """The baselines of `test_time` that tune norm layers, `NORM_BASELINES`: answers, no recipe."""
+        """A run of a baseline that tunes the norm layers, one of `NORM_BASELINES`. It gives no recipe."""
         chosen = config or TestTimeConfig()
 
         def start(stop: threading.Event) -> Generator[Step, None, NormsResult]:
@@ -265,7 +287,7 @@ class Atlas:
         bank: TaskVectorBank | None = None,
         seed: int = 0,
     ) -> Stream:
-        """Answers for images one by one as they arrive, each learning from those before it."""
+        """A stream that answers images one at a time and adapts to the images it has seen."""
         context = self._unlabelled_context(None, classes, bank=bank)
 
         def read(source: ImageSource) -> tuple[Image, Tensor]:
@@ -294,9 +316,10 @@ class Atlas:
         keep: float | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
-        """Forget the target's classes while the control keeps a share (`keep`, or the config's) of its own.
+        """A run that forgets the target's classes while the control keeps a share, `keep`, of its accuracy.
 
-        `vector` is the target's own, for the scalar search; by default the one whose images are most alike.
+        `vector` names the target's own task vector, which the scalar search scales; by default it is the one
+        whose training images are most similar to the target's.
         """
         chosen = config or NegateConfig()
         chosen = chosen if keep is None else dataclasses.replace(chosen, keep=keep)
@@ -316,12 +339,15 @@ class Atlas:
         bank: TaskVectorBank | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
-        """One model for several tasks; by default of their own vectors, where the bank has all of them."""
-        several, chosen = named_tasks(tasks), config or AddConfig()
+        """A run that makes one model for several tasks.
+
+        By default it uses the tasks' own vectors, or the whole bank where one task has none in it.
+        """
+        supports, chosen = named_tasks(tasks), config or AddConfig()
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            vectors = task_vectors_for(self.bank, list(several)) if bank is None else bank
-            context = self._context(several, bank=vectors)
+            vectors = task_vectors_for(self.bank, list(supports)) if bank is None else bank
+            context = self._context(supports, bank=vectors)
             return add(context, method=method, config=chosen, seed=seed, stop=stop)
 
         return Run(start)
@@ -329,7 +355,7 @@ class Atlas:
     # ---- using what was learned
 
     def adapted(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> nn.Module:
-        """The image tower that a recipe describes: an ordinary module that costs what the base costs."""
+        """The image tower at the recipe's coefficients: an ordinary module, as fast as the base model."""
         vectors = self.bank if bank is None else bank
         recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
         self._require_own_bank(vectors)
@@ -339,33 +365,28 @@ class Atlas:
         return materialise(self.backbone.visual, theta)
 
     def predictor(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> Callable[[Tensor], Tensor]:
-        """A function from pixels (N 3 S S) uint8 to logits (N C) by a recipe."""
+        """The recipe's model as a function from pixels (N 3 S S) uint8 to logits (N C)."""
         return as_predictor(recipe, self.adapted(recipe, bank=bank), self.backbone, self.head(recipe.classes))
 
     def logits(
         self, recipe: Recipe, pixels: UInt8[Tensor, "N 3 S S"], *, bank: TaskVectorBank | None = None
     ) -> Float[Tensor, "N C"]:
-        """Logits by a recipe, once; `predictor` is for more than one time."""
+        """Logits of the recipe's model, which is built for this one call; to reuse it, see `predictor`."""
         return self.predictor(recipe, bank=bank)(pixels)
 
     def compare(
         self, images: Sequence[ImageSource], recipe: Recipe, *, bank: TaskVectorBank | None = None
     ) -> Comparison:
-        """The same images by zero-shot and by what a recipe describes."""
+        """Predictions for the same images by zero-shot and by the recipe's model."""
         read = self.read_images(images)
         logits = self.logits(recipe, self.pixels(read), bank=bank)
         adapted = predictions_from_logits(tuple(image.name for image in read), recipe.classes, logits)
         return Comparison(self.predict(read, recipe.classes), adapted)
 
-    def close(self) -> None:
-        """Close the cache; the model goes with the object."""
-        if self.cache is not None:
-            self.cache.close()
-
     # ---- contexts
 
     def _context(self, tasks: Mapping[str, Support], *, bank: TaskVectorBank | None) -> AdaptContext:
-        """The labelled images of one or more tasks before this model and a bank that was made for it."""
+        """This model, a bank that was made for it, and the labelled images of one or more tasks."""
         data = tuple(self._task_data(name, support) for name, support in tasks.items())
         vectors = self.bank if bank is None else bank
         self._require_own_bank(vectors)
@@ -388,7 +409,7 @@ class Atlas:
         *,
         bank: TaskVectorBank | None = None,
     ) -> AdaptContext:
-        """Images without labels, or no images yet, and class names."""
+        """This model, a bank that was made for it, and one task without labels, or without images yet."""
         names = check_class_names(classes, at_least=2)
         read = [] if images is None else self.read_images(images)
         vectors = self.bank if bank is None else bank
@@ -412,35 +433,26 @@ class Atlas:
 
     def _compute_features(self, images: Sequence[Image]) -> Iterator[Float[Tensor, "B D"]]:
         """Features of length 1 on the CPU, a batch at a time."""
-        how = self.backbone.preprocessing
+        spec = self.backbone.preprocessing
         for start in range(0, len(images), BATCH):
             batch = to_batch(
                 images[start : start + BATCH],
-                size=how.size,
-                mean=how.mean,
-                std=how.std,
-                resize=how.resize,
-                interpolation=how.interpolation,
+                size=spec.size,
+                mean=spec.mean,
+                std=spec.std,
+                resize=spec.resize,
+                interpolation=spec.interpolation,
             )
             with torch.inference_mode():
                 features = F.normalize(self.backbone.visual(batch.to(self.backbone.device)).float(), dim=-1)
             yield features.cpu().clone()
-
-    def __enter__(self) -> Atlas:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"Atlas({self.backbone!r})"
 
 
 def _check_validation(support: Support, validation: Support, *, method: str) -> None:
     """Raise unless the validation images can be used with this method."""
     if method == AUTO:
         raise SupportError(
-            "auto holds images out by itself. Name a method, such as 'paper', or leave these out."
+            "auto holds images out by itself. Name a method, such as 'paper', or give no validation images."
         )
     if validation.classes != support.classes:
         raise SupportError(
@@ -450,11 +462,11 @@ def _check_validation(support: Support, validation: Support, *, method: str) -> 
 
 
 def _sample_hash(module: nn.Module) -> str:
-    """A hash of names, shapes and evenly spaced numbers: no fine-tuning leaves all of those as they were."""
-    found = hashlib.sha256()
+    """A hash of names, shapes and evenly spaced numbers, some of which any fine-tuning changes."""
+    digest = hashlib.sha256()
     for name, tensor in module.state_dict().items():
         flat = tensor.detach().flatten()
-        sample = flat[:: max(1, len(flat) // SAMPLES)].cpu().double()
-        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
-        found.update(sample.numpy().tobytes())
-    return found.hexdigest()
+        sample = flat[:: max(1, len(flat) // HASHED_NUMBERS)].cpu().double()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
+        digest.update(sample.numpy().tobytes())
+    return digest.hexdigest()

@@ -11,7 +11,12 @@
     ├── CacheError        the cache folder holds something that we did not write
     └── EvalError         an evaluation or a benchmark cannot be carried out
 
-Each message says what it got, what is needed and what to do, in words for the person at the keyboard.
+Each message is a sentence for the user: what was given, what is needed, and what to do.
+
+    try:
+        engine.predict(images, classes)
+    except atlas.AtlasError as error:
+        print(error)
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ __all__ = [
 
 
 class AtlasError(Exception):
-    """The base class: catch it to catch every error that the library raises on purpose."""
+    """Base class of all errors that the library raises on purpose."""
 
 
 class ConfigError(AtlasError):
@@ -75,7 +80,7 @@ class EvalError(AtlasError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """The error sentence for an unknown name, with the nearest known one as a hint.
+    """An error sentence for an unknown name that suggests the nearest known name.
 
     >>> unknown_name("template set", "fotos", ["photos", "plain"])
     "template set 'fotos' is not known. Did you mean 'photos'? Known: photos, plain."

@@ -1,7 +1,7 @@
-"""AdamW over R runs side by side: the update, the values being learned, and the best of them so far.
+"""AdamW over R runs side by side: the update, the values being learned, and the best values so far.
 
-The learned tensors are small (a few thousand coefficients), so every update makes new ones: whoever holds an
-old value keeps it. All arithmetic is element by element, so runs that share a tensor (R …) cannot mix.
+The learned tensors are small (a few thousand coefficients), so an update makes new tensors and never writes
+to old ones. All arithmetic is elementwise, so runs that share a tensor (R …) do not influence each other.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def adamw(
 ) -> tuple[Float[Tensor, "R ..."], AdamState]:
     """The next value and state: x ← x (1 − lr·wd) − lr · m̂ / (√v̂ + ε), decay decoupled from the gradient.
 
-    The decay pulls coefficients to zero, which is zero-shot. From x = 1, g = 5, lr = 0.1, wd = 0 the first
-    step has length lr, whatever g is: x = 0.9.
+    The decay pulls coefficients to zero, which is zero-shot. The first step has length lr whatever the
+    gradient: x = 1, g = 5, lr = 0.1 and wd = 0 give 0.9.
     """
     count = state.count + 1
     mean = torch.lerp(state.mean, grad, 1.0 - BETA_MEAN)
@@ -67,9 +67,9 @@ def per_run_norm(grad: Float[Tensor, "R ..."]) -> Float[Tensor, " R"]:
 
 
 def unit_norm(grad: Float[Tensor, "R ..."]) -> Float[Tensor, "R ..."]:
-    """Each run's gradient scaled to length 1; a gradient of zero stays.
+    """Each run's gradient scaled to length 1; a gradient of zero stays zero.
 
-    The paper's code clips the gradient before it removes the scale of half precision, which amounts to this.
+    The paper's code clips the gradient while it is still scaled up for half precision, which has this effect.
     """
     norm = per_run_norm(grad).reshape(-1, *[1] * (grad.ndim - 1))
     return grad / torch.where(norm > 0, norm, torch.ones_like(norm))
@@ -88,7 +88,7 @@ class LearnedValues:
     def __init__(
         self, tensors: Mapping[str, TrainableTensor], *, lr: float, weight_decay: float, normalise: bool
     ) -> None:
-        """The settings hold for each tensor that has none of its own."""
+        """The settings apply to tensors that have none of their own."""
         self._tensors = dict(tensors)
         self._lr, self._weight_decay, self._normalise = lr, weight_decay, normalise
         self.values: Mapping[str, Tensor] = {name: t.start.detach().clone() for name, t in tensors.items()}
@@ -96,22 +96,23 @@ class LearnedValues:
         counts = {value.shape[0] for value in self.values.values()}
         if len(counts) != 1:
             raise ConfigError(
-                f"what is to be learned has {sorted(counts)} runs. Every tensor needs the same R."
+                f"the tensors to learn have {sorted(counts)} runs. Give every tensor the same R."
             )
         (self.runs,) = counts
         self.device = next(iter(self.values.values())).device
 
     def update(self, grads: Mapping[str, Tensor], *, lr_factor: float, alive: Sequence[bool]) -> None:
-        """Move every value by one AdamW step; runs that are over stay where they are."""
+        """Take one AdamW step on every value; runs that have ended keep theirs."""
         mask = torch.tensor(alive, device=self.device)
         values = {}
         for name, tensor in self._tensors.items():
+            normalise = _own_or_default(tensor.normalise, self._normalise)
             moved, self._states[name] = adamw(
                 self.values[name],
-                unit_norm(grads[name]) if _or(tensor.normalise, self._normalise) else grads[name],
+                unit_norm(grads[name]) if normalise else grads[name],
                 self._states[name],
                 lr=self._lr * tensor.lr_scale * lr_factor,
-                weight_decay=_or(tensor.weight_decay, self._weight_decay),
+                weight_decay=_own_or_default(tensor.weight_decay, self._weight_decay),
             )
             values[name] = keep_runs(mask, moved, self.values[name])
         self.values = values
@@ -130,11 +131,15 @@ class BestValues:
         """Take the values of the runs whose score is higher than before."""
         if scores is None:
             return
-        better = [good and new > old for good, new, old in zip(alive, scores, self.scores, strict=True)]
-        self.scores = [new if won else old for won, new, old in zip(better, scores, self.scores, strict=True)]
+        better = [
+            is_alive and new > old for is_alive, new, old in zip(alive, scores, self.scores, strict=True)
+        ]
+        self.scores = [
+            new if is_better else old for is_better, new, old in zip(better, scores, self.scores, strict=True)
+        ]
         mask = torch.tensor(better, device=next(iter(values.values())).device)
         self.values = {name: keep_runs(mask, value, self.values[name]) for name, value in values.items()}
 
 
-def _or(own: Value | None, default: Value) -> Value:
+def _own_or_default(own: Value | None, default: Value) -> Value:
     return default if own is None else own

@@ -1,4 +1,4 @@
-"""What an adaptation works with: a model, a bank that was made for it, and the images of one or more tasks.
+"""The input of an adaptation: a model, a bank that was made for it, and the images of one or more tasks.
 
     context = AdaptContext(backbone, bank, fingerprint, (TaskData("photos", classes, text, pixels, labels),))
     context.pixels, context.labels, context.text          # of the only task
@@ -24,26 +24,26 @@ __all__ = ["AdaptContext", "TaskData"]
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
-    """A set of classes and the images of it."""
+    """The classes and the images of one task."""
 
     name: str
     classes: tuple[str, ...]
     text: Float[Tensor, "C D"]  # class embeddings of length 1, on the model's device
-    pixels: UInt8[Tensor, "N 3 S S"]  # as the tower takes them, on the CPU
-    labels: Int[Tensor, " N"] | None = None  # on the model's device; None where nobody labelled the images
+    pixels: UInt8[Tensor, "N 3 S S"]  # at the model's input size, on the CPU
+    labels: Int[Tensor, " N"] | None = None  # on the model's device; None for images without labels
 
 
 @dataclass(frozen=True, eq=False)
 class AdaptContext:
-    """A model, its bank and the tasks. Nothing in it is ever written to."""
+    """A model, its bank and the tasks; read-only."""
 
     backbone: Backbone
     bank: TaskVectorBank
     model_fingerprint: str
     tasks: tuple[TaskData, ...]
-    validation: TaskData | None = None  # labelled images of the only task's classes, to choose an epoch by
+    validation: TaskData | None = None  # more labelled images of the only task, to choose the best epoch
 
-    # ---- of the only task
+    # ---- for a context with one task
 
     @property
     def task(self) -> TaskData:
@@ -63,11 +63,11 @@ class AdaptContext:
 
     @property
     def labels(self) -> Int[Tensor, " N"]:
-        """The only task's labels, which must be there."""
+        """The only task's labels; it must have some."""
         assert self.task.labels is not None, "this task has no labels"
         return self.task.labels
 
-    # ---- of all tasks
+    # ---- over all tasks
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -76,10 +76,10 @@ class AdaptContext:
 
     @property
     def class_counts(self) -> tuple[int, ...]:
-        """How many classes each task has."""
+        """The number of classes of each task."""
         return tuple(len(task.classes) for task in self.tasks)
 
     @cached_property
     def head(self) -> Float[Tensor, "C D"]:
-        """Class embeddings of all tasks: the first task's, then the next one's."""
+        """Class embeddings of all tasks, one task after another; C counts the classes of all."""
         return torch.cat([task.text for task in self.tasks])

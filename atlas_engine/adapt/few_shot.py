@@ -1,13 +1,14 @@
 """Few-shot adaptation: from a few labelled images to a result.
 
-    preview   a head on zero-shot features of the images and of one random view each, at once
-    look      more random views, each once through the frozen prefix of the tower
-    learn     coefficients λ on these views, for all images and, side by side, without each fold
-    fit       the head, on the features that the kept fraction of λ gives
-    verdict   which of zero-shot, head and task vectors names more of the held-out images right
+    preview   fit a head on zero-shot features of the images and of one random view of each
+    look      run more random views through the frozen prefix of the tower, and keep the activations
+    learn     train the coefficients λ on these activations: one training per fold without that fold, and one
+              on all images, side by side
+    fit       fit the head on the features at the kept fraction of λ
+    verdict   choose the one of zero-shot, head and task vectors that is right on most held-out images
 
-`auto` goes through all of it and keeps zero-shot where nothing beats it. Any other method skips preview and
-verdict: it does what it is asked to do.
+`auto` runs all five phases, and keeps zero-shot where nothing beats it. Any other method skips preview and
+verdict: its result is kept whether it helps or not.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
 __all__ = ["FewShotConfig", "adapt_few_shot", "effective_few_shot_config"]
 
 PREVIEW, LEARNED = "text-probe", "atlas+text-probe"
-"""What `auto` shows first, and what it learns after that; it keeps the one that held-out images favour."""
+"""The methods of `auto`'s preview and of its training; held-out images choose between them and zero-shot."""
 
-PREVIEW_SHARE, LOOK_SHARE, SLOPE_SHARE = 0.02, 0.13, 0.15  # of a run's work, about
-FEWEST_BATCHES = 10  # of an epoch (aTLAS, section 5)
+PREVIEW_SHARE, LOOK_SHARE, SLOPE_SHARE = 0.02, 0.13, 0.15  # rough shares of a run's work, for its progress
+FEWEST_BATCHES = 10  # per epoch (aTLAS, section 5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,7 @@ class FewShotConfig(OptimiseConfig):
 
     steps: int = setting(24, help="optimiser steps", low=0, high=100_000)
     lr: float = setting(0.05, help="learning rate of the first step", low=0.0, high=100.0)
-    epochs: int = setting(0, help="times that each image is looked at; 0: as the steps come out", low=0)
+    epochs: int = setting(0, help="passes over the images; 0: as many as the steps make", low=0)
     batch: int = setting(16, help="images per step; all of them where there are fewer", low=1)
     views: int = setting(6, help="random views of each image, made once and kept", low=1, high=1000)
     share: float | None = setting(
@@ -73,7 +74,7 @@ class FewShotConfig(OptimiseConfig):
         low=0.0,
         high=1.0,
     )
-    folds: int = setting(4, help="most parts the images are held out in, one after another", low=2, high=64)
+    folds: int = setting(4, help="most folds that the images are held out in, one at a time", low=2, high=64)
 
 
 def adapt_few_shot(
@@ -85,22 +86,23 @@ def adapt_few_shot(
     seed: int,
     stop: StopFlag,
 ) -> Generator[Step, None, AdaptResult]:
-    """Yield the steps of every phase, then return the result. `layout` takes the place of the method's
-    own."""
+    """Yield the steps of every phase, then return the result. `layout` replaces the method's own."""
     run = _FewShotRun(context, method=method, config=config, layout=layout, seed=seed, stop=stop)
     return (yield from run.steps())
 
 
 def effective_few_shot_config(config: FewShotConfig, method: Method, *, images: int) -> FewShotConfig:
-    """The config with the method's own settings, and with steps for all its epochs.
+    """The config that a run uses: with the method's own settings, and with steps enough for its epochs.
 
-    A method's setting yields to one that differs from its default, and so do the epochs to steps. With
-    epochs, an epoch has at least ten batches, as in the paper: a small support comes several times.
+    Only a setting that the user left at its default is replaced. With epochs, an epoch has at least ten
+    batches, as in the paper, so a small support is repeated within it.
     """
     default = FewShotConfig()
-    own = method.settings
-    free = {name: own[name] for name in own if getattr(config, name) == getattr(default, name)}
-    changes: dict[str, Any] = free
+    changes: dict[str, Any] = {
+        name: value
+        for name, value in method.settings.items()
+        if getattr(config, name) == getattr(default, name)
+    }
     config = replace(config, **changes)
     if config.epochs and config.steps == default.steps:
         config = replace(config, steps=config.epochs * batches_per_epoch(config, images=images))
@@ -108,12 +110,12 @@ def effective_few_shot_config(config: FewShotConfig, method: Method, *, images: 
 
 
 def batches_per_epoch(config: FewShotConfig, *, images: int) -> int:
-    """How many batches make an epoch: ten at least."""
+    """The number of batches in an epoch, at least ten."""
     return max(FEWEST_BATCHES, math.ceil(images / config.batch))
 
 
 class _FewShotRun:
-    """One run. R counts trainings side by side: one for each fold that is held out, and last that of all."""
+    """One run. R is the number of trainings side by side: one per held-out fold, then one on all images."""
 
     def __init__(
         self,
@@ -140,11 +142,12 @@ class _FewShotRun:
         self.progress = Progress()
 
     def steps(self) -> Generator[Step, None, AdaptResult]:
-        # the images as they are, through the frozen prefix
+        """Run the method: a head alone, `auto` with its checks, or another method without them."""
+        # the unaugmented images through the frozen prefix
         clean = self.part.activations(self.context.pixels.float() / 255)
         if self.head.feature_level is FeatureLevel.multi_scale:
             self.part.fit_feature_stats(clean)
-        # a head may want random views of them besides
+        # and the random views that the head is fitted on as well
         inputs = [clean, *(self.random_view() for _ in range(self.head.extra_views))]
         if not self.method.uses_task_vectors:
             return self.finish(self.name, self.recipe(self.name, self.head.fit_alone(self.labelled(inputs))))
@@ -153,9 +156,9 @@ class _FewShotRun:
         return (yield from self.learn_unchecked(inputs))
 
     def learn_and_check(self, inputs: Sequence[Tensor]) -> Generator[Step, None, AdaptResult]:
-        """Zero-shot, then a head, then task vectors with a head: the best on held-out images is kept."""
+        """Keep the best of zero-shot, a head, and task vectors with a head, by held-out images."""
         labels = self.context.labels
-        # hold out each fold in turn; the last training sees all images
+        # folds: each is held out of one training, and the last training sees all images
         images = self.labelled(inputs[:1])
         folds = held_out_folds(images, folds=self.config.folds, seed=self.seed)
         fold_labels = labels_per_fold(labels, folds)  # (R N)
@@ -169,11 +172,11 @@ class _FewShotRun:
         recipes = {ZERO_SHOT: self.recipe(ZERO_SHOT, zero_shot), PREVIEW: self.recipe(PREVIEW, heads[-1])}
         self.progress.estimates = estimate_accuracies(logits, labels, folds)
         yield self.progress.phase("preview", 0, 1, share=PREVIEW_SHARE, preview=recipes[PREVIEW])
-        # learn: λ of every training side by side
+        # look and learn: λ of all trainings side by side
         views = yield from self.look(inputs[1:])
         trainable = self.trainable(self.training_heads(heads, images))
         loop = yield from self.learn(trainable, views, fold_labels)
-        # fit the heads on what was learned; a run that was stopped keeps what it has checked by then
+        # fit: a head per training at its kept λ; a run that was stopped has its preview only
         if loop.outcome is Outcome.finished:
             lam = self.kept_coefficients(loop)
             heads = self.final_heads(trainable, loop, inputs, fold_labels)
@@ -185,11 +188,12 @@ class _FewShotRun:
             )
             recipes[LEARNED] = self.recipe(LEARNED, heads[-1], lam[-1])
             self.progress.estimates = estimate_accuracies(logits, labels, folds)
+        # verdict: the method that held-out images favour
         verdict = decide_verdict(logits, labels, folds)
         return self.finish(verdict.kept, recipes[verdict.kept], loop=loop, verdict=verdict)
 
     def learn_unchecked(self, inputs: Sequence[Tensor]) -> Generator[Step, None, AdaptResult]:
-        """The method that was asked for, on all images, whether it helps or not."""
+        """Train the chosen method on all images, and keep it whether it helps or not."""
         views = yield from self.look(inputs[1:])
         labels, images = self.context.labels[None], self.labelled(inputs)
         trainable = self.trainable(self.training_heads(self.starting_heads(images, labels), images))
@@ -205,14 +209,15 @@ class _FewShotRun:
     # ---- phases
 
     def look(self, first: Sequence[Tensor]) -> Generator[Step, None, Tensor]:
-        """(V N …): random views of each image behind the frozen prefix, the `first` ones among them.
+        """Activations (V N …) of random views of each image, behind the frozen prefix.
 
-        A method with fresh views draws them at each step instead, so that none are made here.
+        `first` are views that were made before. A method with fresh views makes none here.
         """
         if self.method.fresh_views:
             return torch.empty(0)
+        # no more views than the training will draw of each image
         images, config = len(self.context.pixels), self.config
-        needed = -(-config.steps * config.batch // images) if self.method.objective else 1
+        needed = math.ceil(config.steps * config.batch / images) if self.method.objective else 1
         count = max(min(config.views, needed), 1)
         views = list(first)
         for index in range(len(views), count):
@@ -223,7 +228,7 @@ class _FewShotRun:
     def start_from_slopes(
         self, trainable: TrainableWithHeads, clean: Tensor, views: Tensor, labels: Int[Tensor, "R N"]
     ) -> Generator[Step, None, TrainableWithHeads]:
-        """The same heads, with λ from how the margins change at zero."""
+        """The same heads, with λ from the slopes of the margins at λ = 0."""
         start = {name: tensor.start for name, tensor in trainable.tensors_to_learn.items()}
         heads = [trainable.head(start, run=run) for run in range(len(labels))]
         slopes = Slopes(trainable.encoder, torch.cat([clean[None], views[:1]]), labels, heads)
@@ -236,7 +241,7 @@ class _FewShotRun:
     def learn(
         self, trainable: TrainableWithHeads, views: Tensor, labels: Int[Tensor, "R N"]
     ) -> Generator[Step, None, LoopResult]:
-        """λ, and the head where it learns along, for every row of labels side by side."""
+        """Train λ, and the head if it is trained jointly: one training per row of labels, side by side."""
         config = replace(self.config, lr=self.method.lr_scale * self.config.lr)
         sampler: Sampler = LabelledSampler(views, labels, config.batch)
         score: Score | None = None
@@ -249,7 +254,7 @@ class _FewShotRun:
                 to_input=self.part.activations,
             )
         if self.context.validation is not None:
-            # keep the epoch that names most of the validation images right
+            # keep the epoch with the highest validation accuracy
             epoch = batches_per_epoch(config, images=len(self.context.pixels))
             config, score = replace(config, keep="best", score_every=epoch), self.validation_accuracy
         steps = optimise(
@@ -265,7 +270,7 @@ class _FewShotRun:
         return (yield from self.progress.track(steps, since=before))
 
     def validation_accuracy(self, forward: Forward) -> tuple[float, ...]:
-        """The share of the validation images that the training names right; there is one training then."""
+        """Validation accuracy of the one training; methods with validation images have no folds."""
         task = self.context.validation
         assert task is not None
         assert task.labels is not None
@@ -278,19 +283,19 @@ class _FewShotRun:
     # ---- heads and coefficients
 
     def starting_heads(self, images: LabelledFeatures, labels: Int[Tensor, "R N"]) -> list[Head]:
-        """A head for each row of labels, fitted or ready to be learned; `images` may hold views besides."""
+        """A head for each row of labels, fitted or initialised; `images` may hold views after the images."""
         make = self.head.fit_alone if self.method.fitted_start else self.head.initialise
         return [make(images.with_labels(row.repeat(1 + self.head.extra_views))) for row in labels]
 
     def training_heads(self, heads: Sequence[Head], images: LabelledFeatures) -> Sequence[Head]:
-        """The heads that λ is learned under: these or, for a head that is fitted after, the class names.
+        """The heads that λ is trained under: these, or zero-shot where the head is fitted after λ.
 
-        A head that fits its images well leaves hardly any loss for λ to learn from.
+        A head that already fits the images well leaves λ hardly any loss to learn from.
         """
         return [ZeroShot.fitted(images)] * len(heads) if self.head.fit_after else heads
 
     def trainable(self, heads: Sequence[Head], lam: Tensor | None = None) -> TrainableWithHeads:
-        """λ and a head for each training, from λ = 0 unless some are given."""
+        """λ and a head for each training; λ starts at `lam`, by default at 0."""
         composer = self.part.composer()
         start = composer.initial().expand(len(heads), *composer.shape).clone() if lam is None else lam
         return TrainableWithHeads(ComposedEncoder(self.part.tower, composer), heads, start=start)
@@ -306,7 +311,7 @@ class _FewShotRun:
         inputs: Sequence[Tensor],
         labels: Int[Tensor, "R N"],
     ) -> list[Head]:
-        """The head of each training: as it was learned, or fitted now on the tower at its kept λ."""
+        """The head of each training: as trained jointly, or fitted now on the features at its kept λ."""
         if not self.head.fit_after:
             return [trainable.head(loop.values, run=run) for run in range(len(labels))]
         heads = []
@@ -318,18 +323,18 @@ class _FewShotRun:
     # ---- images
 
     def random_view(self) -> Tensor:
-        """(N …): a random view of each image behind the frozen prefix."""
+        """Activations (N …) of a random view of each image behind the frozen prefix."""
         return self.part.activations(Augment(jitter=0.0)(self.context.pixels, self.random))
 
     def labelled(
         self, inputs: Sequence[Tensor], *, tower: Callable[[Tensor], Tensor] | None = None
     ) -> LabelledFeatures:
-        """Features and labels of the images and of views of them, one after the other."""
-        features = torch.cat([self.part.features(one, tower=tower) for one in inputs])
+        """Features and labels of the images, then of each of their views: V·N rows for V `inputs`."""
+        features = torch.cat([self.part.features(activations, tower=tower) for activations in inputs])
         text, scale = self.part.zero_shot_head(self.context.text, features.shape[1])
         return LabelledFeatures(features, self.context.labels.repeat(len(inputs)), text, logit_scale=scale)
 
-    # ---- what is handed over
+    # ---- recipe and result
 
     def recipe(self, method: str, head: Head, lam: Tensor | None = None) -> Recipe:
         kind = FEW_SHOT_METHODS[method].head

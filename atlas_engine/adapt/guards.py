@@ -1,4 +1,4 @@
-"""What can end a run early: its deadline, a person who stops it, a loss that diverges or collapses."""
+"""Guards that end a run early: its deadline, a user who stops it, a loss that diverges or collapses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from atlas_engine.result import Outcome
 
 __all__ = ["DivergenceGuard", "GuardedForward", "RunGuard", "StopFlag", "StopRun"]
 
-SMOOTHING = 0.9  # share of the past in a smoothed loss
+SMOOTHING = 0.9  # weight of the past in the smoothed loss
 
 
 class StopFlag(Protocol):
@@ -35,7 +35,7 @@ class StopRun(Exception):  # noqa: N818 - the end of a loop, not an error
 
 
 class RunGuard:
-    """The deadline and the stop flag; `check` ends the run from wherever it is."""
+    """The deadline and the stop flag of a run; `check` can be called anywhere within a step."""
 
     def __init__(
         self, *, deadline_seconds: float | None, stop: StopFlag | None, clock: Callable[[], float]
@@ -48,7 +48,7 @@ class RunGuard:
         return self._clock() - self._began
 
     def check(self) -> None:
-        """Raise `StopRun` when the run should end."""
+        """Raise `StopRun` if the run was cancelled or its deadline has passed."""
         if self._stop is not None and self._stop.is_set():
             raise StopRun(Outcome.cancelled, "the run was cancelled; what it had learned so far is kept.")
         if self._limit is not None and self.seconds() >= self._limit:
@@ -58,7 +58,7 @@ class RunGuard:
 
 
 class GuardedForward:
-    """A forward that checks the guard before each pass, and takes large batches in micro-batches."""
+    """A `Forward` that checks the guard before each pass, and splits large batches into micro-batches."""
 
     def __init__(self, forward: Forward, guard: RunGuard, micro_batch: int | None) -> None:
         self._forward, self._guard, self._size = forward, guard, micro_batch
@@ -79,7 +79,7 @@ class GuardedForward:
 
 
 class DivergenceGuard:
-    """Which of R runs still go on, and what ended the others."""
+    """The state of R runs side by side: which are alive, and why the others ended."""
 
     def __init__(self, runs: int, *, blow_up: float, floor: float | None = None) -> None:
         self.alive = [True] * runs
@@ -91,7 +91,7 @@ class DivergenceGuard:
         self._causes: list[str] = []
 
     def examine(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
-        """End the runs whose loss or gradient went wrong."""
+        """End the runs whose loss or gradient is not finite, or whose loss grew too much."""
         self._first = self._first or losses
         for run, (loss, norm, first) in enumerate(zip(losses, norms, self._first, strict=True)):
             cause = self._cause(loss, norm, first)
@@ -99,11 +99,11 @@ class DivergenceGuard:
                 self._end(run, f"{cause} at step {index}; the best coefficients before it are kept.")
 
     def look_for_collapse(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
-        """End the runs whose smoothed loss is below the floor: confident of everything, they learned nothing.
+        """End the runs whose smoothed loss fell below the floor: they are confident of everything.
 
-        The reset rule of SAR (ICLR 2023). Where the first loss is below twice the floor, half of it takes the
-        floor's place: a model that was confident before it learned has not collapsed. A step that found
-        nothing to learn from has a loss and a gradient of 0, and is skipped.
+        This is the reset rule of SAR (ICLR 2023), with a floor of at most half of a run's first loss: a model
+        that was confident from the start has not collapsed. A step without any image to learn from has a loss
+        and a gradient of 0, and is skipped.
         """
         for run, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
             if self._floor is None or not self.alive[run] or norm == 0:
@@ -119,11 +119,11 @@ class DivergenceGuard:
                 self._end(
                     run,
                     f"the smoothed loss was {smooth:.3g}, below {self._floors[run]:.3g}, at step {index}: "
-                    "a sign of collapse, so all that was learned is undone.",
+                    "a sign of collapse, so everything it learned was undone.",
                 )
 
     def summary(self, *, lr: float) -> str:
-        """What went wrong and what to do, in a sentence; empty when nothing did."""
+        """A sentence on what went wrong and what to do; empty where nothing did."""
         if not self._causes:
             return ""
         what = "collapsed" if sum(self.collapsed) == len(self._causes) else "diverged"

@@ -1,11 +1,11 @@
-"""The table of methods: what a person can choose, with names, help and defaults.
+"""The table of methods: what a user can choose, with names, help and defaults.
 
     FEW_SHOT_METHODS["atlas+tip"].head, FEW_SHOT_METHODS["auto"].lr_scale
     find_method("few-shot", "atals")        # ConfigError: … Did you mean 'atlas'?
 
-Library, command line, page and studies take their methods from here. A method is a row; a label-free
-objective needs none, because each row of `objectives.registry` that wants no labels becomes a method of its
-own name.
+The library, the command line, the page and the studies take their methods from here. To add a method, add a
+row. A label-free objective needs none: each row of `objectives.registry` that needs no labels becomes a
+method of the same name.
 """
 
 from __future__ import annotations
@@ -39,24 +39,36 @@ BLOCKWISE = Layout()  # one coefficient per vector and block
 
 @dataclass(frozen=True)
 class Method:
-    """A way to adapt: how coefficients are found, and which head goes on top."""
+    """One row: how the coefficients λ are found, and which head is put on top."""
 
     name: str
+    """Its name in the library and on the command line."""
     help: str
-    title: str = ""  # what the page calls it; empty where the page does not offer it
-    head: str = "none"  # a row of `heads.registry`
-    objective: str | None = None  # a row of `objectives.registry` that moves λ; None: no λ is learned
-    slopes: bool = False  # λ starts from the slopes of the margins at zero instead of from 0
-    layout: Layout = BLOCKWISE  # which coefficients are free
-    block_kinds: tuple[str, ...] = BLOCK_KINDS  # blocks whose λ moves
-    share: float = 0.5  # of the tower's weights, from its end, that may move
-    lr_scale: float = 1.0  # times the learning rate of the config
-    fresh_views: bool = False  # new random crops at each step instead of a few that are kept
-    fitted_start: bool = (
-        False  # joint learning starts from the fitted head instead of from its initial values
-    )
-    settings: Mapping[str, float] = field(default_factory=dict)  # in place of the config's defaults
-    keep_fraction: float = 1.0  # of the learned λ that is kept: 0.5 is the midpoint of WiSE-FT (CVPR 2022)
+    """What it does, in one line."""
+    title: str = ""
+    """Its name on the page; empty where the page does not offer it."""
+    head: str = "none"
+    """A row of `heads.registry`."""
+    objective: str | None = None
+    """The row of `objectives.registry` that λ is trained on; None trains no λ."""
+    slopes: bool = False
+    """Start λ from the slopes of the margins at λ = 0 (`adapt.slopes`) instead of from 0."""
+    layout: Layout = BLOCKWISE
+    """Which coefficients are free."""
+    block_kinds: tuple[str, ...] = BLOCK_KINDS
+    """The kinds of block whose λ is trained; the others stay at the base."""
+    share: float = 0.5
+    """Share of the tower's weights, from its end, that may move."""
+    lr_scale: float = 1.0
+    """Factor on the learning rate of the config."""
+    fresh_views: bool = False
+    """Draw new random views at each step instead of making a few once."""
+    fitted_start: bool = False
+    """Start joint training from the fitted head instead of from its initial values."""
+    settings: Mapping[str, float] = field(default_factory=dict)
+    """Values that replace defaults of the config."""
+    keep_fraction: float = 1.0
+    """Fraction of the learned λ that is kept; 0.5 is the midpoint of WiSE-FT (CVPR 2022)."""
 
     @property
     def uses_task_vectors(self) -> bool:
@@ -64,34 +76,18 @@ class Method:
         return self.slopes or self.objective is not None
 
 
-def find_method(task: str, name: str) -> Method:
-    """The method called `name` for "few-shot" or "test-time", or an error that offers the nearest name."""
-    methods = METHODS[task]
-    if task == "test-time" and name in NORM_BASELINES:
-        raise ConfigError(
-            f"{name} tunes norm layers, which no recipe of coefficients can hold. Call test_time_norms for "
-            f"its answers, or choose '{name.removeprefix('ln-')}'."
-        )
-    if name not in methods:
-        kind = "method" if task == "few-shot" else "objective"
-        raise ConfigError(unknown_name(kind, name, methods))
-    return methods[name]
-
-
-def list_methods(task: str) -> tuple[Method, ...]:
-    """All methods for "few-shot" or "test-time", in the order in which people are offered them."""
-    return tuple(METHODS[task].values())
-
-
-def _table(rows: Iterable[Method]) -> Mapping[str, Method]:
+def _by_name(rows: Iterable[Method]) -> Mapping[str, Method]:
     return MappingProxyType({row.name: row for row in rows})
 
 
 # ---- from a few labelled images
 
-_JOINT = Method(
-    "atlas+text-probe",
-    "λ of 20 random parts of each block, half of it kept, then a linear head that starts at the class names",
+_ATLAS = Method(name="atlas", help="one λ per vector and block", objective="supervised")
+
+_ATLAS_AND_PROBE = Method(
+    name="atlas+text-probe",
+    help="λ of 20 random parts of each block, half of it kept, then a linear head that starts at the class "
+    "names",
     title="Task vectors and a head",
     head="text-probe",
     objective="supervised",
@@ -100,33 +96,37 @@ _JOINT = Method(
     lr_scale=4.0,
     keep_fraction=0.5,
 )
-_BLOCKWISE = Method("atlas", "one λ per vector and block", title="Task vectors alone", objective="supervised")
-
 _PAPER = Method(
-    "paper",
-    "aTLAS as published: one λ per vector and block of the whole tower, 10 epochs, new crops at each step",
+    name="paper",
+    help="aTLAS as published: one λ per vector and block of the whole tower, 10 epochs, new crops at each "
+    "step",
     objective="supervised",
     share=1.0,
     fresh_views=True,
     settings=MappingProxyType({"lr": 0.1, "weight_decay": 0.1, "batch": 128, "epochs": 10}),
 )
 
-FEW_SHOT_METHODS = _table(
+FEW_SHOT_METHODS = _by_name(
     [
         replace(
-            _JOINT,
+            _ATLAS_AND_PROBE,
             name=AUTO,
             title="Automatic",
-            help=f"{_JOINT.name}, text-probe or zero-shot: whichever held-out images favour",
+            help=f"{_ATLAS_AND_PROBE.name}, text-probe or zero-shot: whichever held-out images favour",
         ),
-        Method(ZERO_SHOT, "the class names alone"),
-        _JOINT,
-        _BLOCKWISE,
-        Method("text-probe", "a linear head that starts at the class names", "A head alone", "text-probe"),
-        replace(_BLOCKWISE, name="atlas-half", help="atlas, half of λ kept", title="", keep_fraction=0.5),
-        replace(_BLOCKWISE, name="atlas-iso", help="one λ per vector", title="", layout=Layout("isotropic")),
-        replace(_BLOCKWISE, name="atlas+tip", help="λ and Tip-Adapter together", title="", head="tip"),
-        replace(_BLOCKWISE, name="atlas+lpp", help="λ and LP++ together", title="", head="lpp"),
+        Method(name=ZERO_SHOT, help="the class names alone"),
+        _ATLAS_AND_PROBE,
+        replace(_ATLAS, title="Task vectors alone"),
+        Method(
+            name="text-probe",
+            help="a linear head that starts at the class names",
+            title="A head alone",
+            head="text-probe",
+        ),
+        replace(_ATLAS, name="atlas-half", help="atlas, half of λ kept", keep_fraction=0.5),
+        replace(_ATLAS, name="atlas-iso", help="one λ per vector", layout=Layout("isotropic")),
+        replace(_ATLAS, name="atlas+tip", help="λ and Tip-Adapter together", head="tip"),
+        replace(_ATLAS, name="atlas+lpp", help="λ and LP++ together", head="lpp"),
         _PAPER,
         replace(
             _PAPER,
@@ -142,86 +142,79 @@ FEW_SHOT_METHODS = _table(
             head="lpp",
             fitted_start=True,
         ),
-        Method("slope", "λ from the slopes of the margins at zero, without steps", slopes=True),
-        replace(
-            _BLOCKWISE,
-            name="slope+atlas",
-            help="atlas, from slope on",
-            title="",
-            slopes=True,
-            lr_scale=0.4,
-        ),
-        Method("tip", "Tip-Adapter: labelled features vote beside the class names", head="tip"),
-        Method("tip-f", "Tip-Adapter-F: tip with trained keys", head="tip-f"),
-        Method("lpp", "LP++: a linear head blended with the class names", head="lpp"),
-        Method("linear-probe", "logistic regression on the features", head="linear-probe"),
+        Method(name="slope", help="λ from the slopes of the margins at λ = 0, without training", slopes=True),
+        replace(_ATLAS, name="slope+atlas", help="atlas that starts from slope", slopes=True, lr_scale=0.4),
+        Method(name="tip", help="Tip-Adapter: labelled features vote with the class names", head="tip"),
+        Method(name="tip-f", help="Tip-Adapter-F: tip with trained keys", head="tip-f"),
+        Method(name="lpp", help="LP++: a linear head blended with the class names", head="lpp"),
+        Method(name="linear-probe", help="logistic regression on the features", head="linear-probe"),
     ]
 )
 
 # ---- from images without labels
 
 ALL_CLASSES, SOME_CLASSES = "entropy+balanced", "entropy+proportioned"
-"""What `auto` does where all classes seem to be among the images, and where some seem to be missing. Both
-move the same blocks in the same way, so that the choice between them can be made after the images were
-read."""
+"""What `auto` chooses where all classes seem to be among the images, and where some seem to be missing. Both
+train the same blocks in the same way, so `auto` can choose between them after it has seen the images."""
 
-_NORM_BLOCKS = Method(
-    ALL_CLASSES,
-    "λ of the norm layers by confident answers, and a head that gives each class as many images",
-    title="Task vectors in the norms, and a head with sure answers of every name",
-    objective="entropy",
+_BALANCED = Method(
+    name=ALL_CLASSES,
+    help="λ of the norm layers by confident answers, and a head that gives each class equally many images",
+    title="Task vectors of the norm layers, and a balanced head",
     head="balanced",
-    block_kinds=("norm",),
+    objective="entropy",
     layout=Layout(partitions=20),
+    block_kinds=("norm",),
     lr_scale=50.0,
 )
 _OBJECTIVE_TITLES = {
-    "ufm": "Task vectors, by trusted answers and views that agree",
-    "entropy": "Task vectors, by answers that are sure",
-    "sar": "Task vectors, by sure answers that stay so nearby",
-    "simclr": "Task vectors, by views of a photo that stay together",
+    "ufm": "Task vectors, by trusted images and agreeing views",
+    "entropy": "Task vectors, by confident answers",
+    "sar": "Task vectors, by reliable confident answers",
+    "simclr": "Task vectors, by two views of each image",
 }
 _LABEL_FREE = [spec for spec in OBJECTIVES.values() if not spec.needs_labels and not spec.needs_proportions]
 
-UNLABELLED_METHODS = _table(
+UNLABELLED_METHODS = _by_name(
     [
         replace(
-            _NORM_BLOCKS,
+            _BALANCED,
             name=AUTO,
             title="Automatic",
             help=f"{ALL_CLASSES}, {SOME_CLASSES} or zero-shot, by checks that need no labels",
         ),
-        Method(ZERO_SHOT, "the class names alone"),
-        _NORM_BLOCKS,
+        Method(name=ZERO_SHOT, help="the class names alone"),
+        _BALANCED,
         replace(
-            _NORM_BLOCKS,
+            _BALANCED,
             name=SOME_CLASSES,
-            title="Task vectors in the norms, and a head, as many of a name as are found",
-            help="the same, each class as often as its centre is found among the images",
+            help="the same, with each class as frequent as estimated from the images",
+            title="Task vectors of the norm layers, and a head in estimated proportions",
+            head="proportioned",
             objective="in-proportion",
+        ),
+        Method(
+            name="balanced",
+            help="a head that gives each class equally many images",
+            title="A balanced head alone",
+            head="balanced",
+        ),
+        Method(
+            name="proportioned",
+            help="a head that gives each class as many images as estimated",
+            title="A head in estimated proportions, alone",
             head="proportioned",
         ),
         Method(
-            "balanced",
-            "a head that gives each class as many images",
-            "A head with sure answers of every name",
-            "balanced",
+            name="anchored",
+            help="class centres among the images, anchored to the class names",
+            title="A head of class centres",
+            head="anchored",
         ),
         Method(
-            "proportioned",
-            "a head that gives each class as many images as its centre attracts",
-            "A head with sure answers, as many of a name as are found",
-            "proportioned",
-        ),
-        Method(
-            "anchored",
-            "class centres among the images, anchored to the class names",
-            "A head of class centres",
-            "anchored",
-        ),
-        Method(
-            "paper",
-            "UFM as published: one λ per vector and block of the whole tower, 10 epochs, new strong views",
+            name="paper",
+            help="UFM as published: one λ per vector and block of the whole tower, 10 epochs, new strong "
+            "views",
             objective="ufm",
             share=1.0,
             fresh_views=True,
@@ -230,13 +223,44 @@ UNLABELLED_METHODS = _table(
             ),
         ),
         *(
-            Method(spec.name, spec.help, _OBJECTIVE_TITLES.get(spec.name, spec.help), objective=spec.name)
+            Method(
+                name=spec.name,
+                help=spec.help,
+                title=_OBJECTIVE_TITLES.get(spec.name, spec.help),
+                objective=spec.name,
+            )
             for spec in _LABEL_FREE
         ),
     ]
 )
 
 NORM_BASELINES = tuple(f"ln-{spec.name}" for spec in _LABEL_FREE)
-"""The same objectives over the scales and shifts of norm layers (as Tent, ICLR 2021): answers, no recipe."""
+"""The same objectives over the scales and shifts of the norm layers (Tent, ICLR 2021). They give answers for
+the images they adapted to, and no recipe."""
 
 METHODS = MappingProxyType({"few-shot": FEW_SHOT_METHODS, "test-time": UNLABELLED_METHODS})
+
+
+# ---- look-up
+
+
+def find_method(task: str, name: str) -> Method:
+    """The method called `name` for "few-shot" or "test-time".
+
+    An unknown name is a `ConfigError` that suggests the nearest known name.
+    """
+    methods = METHODS[task]
+    if task == "test-time" and name in NORM_BASELINES:
+        raise ConfigError(
+            f"{name} tunes norm layers, which no recipe of coefficients can hold. Call test_time_norms for "
+            f"its answers, or choose '{name.removeprefix('ln-')}'."
+        )
+    if name not in methods:
+        kind = "method" if task == "few-shot" else "objective"
+        raise ConfigError(unknown_name(kind, name, methods))
+    return methods[name]
+
+
+def list_methods(task: str) -> tuple[Method, ...]:
+    """All methods for "few-shot" or "test-time", in the order in which users are offered them."""
+    return tuple(METHODS[task].values())

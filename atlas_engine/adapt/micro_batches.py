@@ -1,9 +1,9 @@
-"""A large batch through a small memory, for any loss.
+"""Micro-batches for losses that need the logits of the whole batch at once.
 
-A loss that is a mean over images can be taken in parts by whoever adds up the gradients. One that couples
-its images (a contrast between views, the spread of a batch's predictions) wants all logits at once. For
-those, the logits are first taken part by part without a graph, and each part is run again with one when
-its gradient is known. The answer is the same to the last rounding; the price is one more forward pass.
+A loss that is a mean over images can be split, and the gradients of the parts added up. A loss that couples
+its images (a contrast between views, the entropy of the mean prediction) cannot. For those, the forward pass
+computes the logits one micro-batch at a time without a graph, and the backward pass runs each micro-batch
+again with a graph. The gradient is the same up to rounding, at the price of one more forward pass.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ __all__ = ["in_micro_batches"]
 
 
 def in_micro_batches(logits_fn: LogitsFn, size: int | None) -> LogitsFn:
-    """The same function with at most ``size`` images in the model at a time. It must reach leaves only."""
+    """The same function with at most ``size`` images in the model at a time.
+
+    Gradients go to the leaves of ``logits_fn``, and not to the images or to anything they came from.
+    """
     if size is None:
         return logits_fn
 
-    def parted(images: Tensor) -> Tensor:
+    def split_logits_fn(images: Tensor) -> Tensor:
         if len(images) <= size:
             return logits_fn(images)
         if not torch.is_grad_enabled():
@@ -32,11 +35,11 @@ def in_micro_batches(logits_fn: LogitsFn, size: int | None) -> LogitsFn:
         logits: Tensor = _Recompute.apply(anchor, logits_fn, images, size)  # type: ignore[no-untyped-call]
         return logits
 
-    return parted
+    return split_logits_fn
 
 
-class _Kept(Protocol):
-    """What the forward leaves for the backward."""
+class _Context(Protocol):
+    """What the forward pass saves for the backward pass."""
 
     logits_fn: LogitsFn
     images: Tensor
@@ -44,16 +47,17 @@ class _Kept(Protocol):
 
 
 class _Recompute(torch.autograd.Function):
-    """Logits without a graph; backward builds the graph of one part at a time, into the leaves' ``grad``."""
+    """Logits without a graph. Backward builds the graph of one micro-batch at a time, and adds to the leaves'
+    ``grad``."""
 
     @staticmethod
-    def forward(ctx: _Kept, anchor: Tensor, logits_fn: LogitsFn, images: Tensor, size: int) -> Tensor:  # noqa: ARG004
-        # `anchor` is there to require a gradient: the model's own leaves are out of autograd's sight here.
+    def forward(ctx: _Context, anchor: Tensor, logits_fn: LogitsFn, images: Tensor, size: int) -> Tensor:  # noqa: ARG004
+        # `anchor` makes autograd call backward: it cannot see the leaves that `logits_fn` uses
         ctx.logits_fn, ctx.images, ctx.size = logits_fn, images, size
         return _run(logits_fn, images, size)
 
     @staticmethod
-    def backward(ctx: _Kept, *grads: Tensor) -> tuple[None, None, None, None]:
+    def backward(ctx: _Context, *grads: Tensor) -> tuple[None, None, None, None]:
         for images, grad in zip(
             torch.split(ctx.images, ctx.size), torch.split(grads[0], ctx.size), strict=True
         ):

@@ -1,12 +1,13 @@
-"""The optimiser loop: the one place where anything is learned step by step.
+"""The optimiser loop that every adaptation uses.
 
-The loop is given a `Trainable` (tensors to learn, and logits at their values), an objective (what to
-minimise) and a sampler (a batch for each step), and yields a `Step` for each update. Several runs go side by
-side: every learned tensor is (R …), each run has its own seed, and none can disturb another.
+    for step in optimise(trainable, objective, sampler, config=OptimiseConfig(steps=24)): ...
 
-One step: the model at the values, composed once → the loss of each run goes backward, in micro-batches → one
-update. With `sharpness` (SAM) the gradient is taken a second time, uphill of the values, and that one
-updates.
+A `Trainable` gives the tensors to learn and the logits at their values, an objective the loss to minimise,
+and a sampler the batch of each step. R runs are trained side by side: every learned tensor is (R …), each run
+has its own seed, and no run influences another.
+
+A step composes the model once at the current values, runs the loss of each run backward in micro-batches, and
+takes one AdamW update. With `sharpness` (SAM), the update takes its gradient at values moved uphill.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Schedule = Callable[[int, int], float]
 
 
 def cosine(index: int, of: int) -> float:
-    """½ (1 + cos(π index / of)): 1 at the first step, no warm-up, near 0 at the last.
+    """½ (1 + cos(π index / of)): 1 at the first step, near 0 at the last, without warm-up.
 
     >>> [round(cosine(i, 4), 3) for i in range(4)]
     [1.0, 0.854, 0.5, 0.146]
@@ -67,7 +68,7 @@ SCHEDULES: MappingProxyType[str, Schedule] = MappingProxyType({"cosine": cosine,
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiseConfig(Settings):
-    """How to learn. The defaults are the paper's for few-shot (aTLAS, section 5)."""
+    """Settings of the loop. The defaults are the paper's for few-shot (aTLAS, section 5)."""
 
     steps: int = setting(100, help="optimiser steps", low=0, high=100_000)
     lr: float = setting(0.1, help="learning rate of the first step", low=0.0, high=100.0)
@@ -89,7 +90,7 @@ class OptimiseConfig(Settings):
     )
     sharpness: float = setting(
         0.0,
-        help="how far uphill the gradient is taken, to find flat minima; 0 for where the values are",
+        help="how far uphill the gradient is taken (SAM), to find flat minima; 0 for plain gradients",
         low=0.0,
     )
     collapse_below: float | None = setting(
@@ -99,29 +100,28 @@ class OptimiseConfig(Settings):
 
 @dataclass(frozen=True, eq=False)
 class BatchRequest:
-    """What a sampler is asked for: the batch of step `index`, for one run, with its randomness and its
-    model."""
+    """A request for the batch of one run at step `index`."""
 
     index: int
     of: int
     run: int
-    generator: torch.Generator
-    logits_fn: LogitsFn
+    generator: torch.Generator  # the run's own
+    logits_fn: LogitsFn  # the run's model at this step
 
 
 Sampler = Callable[[BatchRequest], Batch]
 Score = Callable[[Forward], Sequence[float]]
-"""A number per run for the model as it stands; higher is better."""
+"""One number per run for the model at the current values; higher is better."""
 
 
 @dataclass(frozen=True, eq=False)
 class LoopResult:
-    """How a loop ended, and what it had learned by then."""
+    """How a loop ended, and the values it learned."""
 
     outcome: Outcome
     reason: str
     values: Mapping[str, Tensor]
-    """Each (R …): the last or the best; of a diverged run the best, of a collapsed one the start."""
+    """Each (R …): the last or the best values; the best for a diverged run, the start for a collapsed one."""
     best_scores: tuple[float, ...] | None  # one per run, where a score was given
     diverged: tuple[bool, ...]  # one per run
     collapsed: tuple[bool, ...]  # one per run
@@ -140,9 +140,9 @@ def optimise(
     stop: StopFlag | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Generator[Step, None, LoopResult]:
-    """Yield each step, then return how the loop ended. The same call gives the same answer, bit for bit.
+    """Yield each step, then return the loop's result. The same call gives the same result, bit for bit.
 
-    `seeds` has one number per run. Without a `score`, the best step is the one with the lowest loss.
+    `seeds` has one seed per run. Without a `score`, the best step is the one with the lowest loss.
     """
     guard = RunGuard(deadline_seconds=config.deadline_seconds, stop=stop, clock=clock)
     loop = _Loop(trainable, objective, sampler, config=config, seeds=seeds, score=score, guard=guard)
@@ -160,12 +160,14 @@ def optimise(
 
 @contextmanager
 def _recording() -> Iterator[None]:
-    """Autograd switched on: the caller may be iterating over the steps under `no_grad`."""
+    """Switch autograd on, because the caller may iterate over the steps under `no_grad`."""
     with torch.inference_mode(False), torch.enable_grad():
         yield
 
 
 class _Loop:
+    """The state of one loop: R runs, their values, and which of them are alive."""
+
     @_recording()
     def __init__(
         self,
@@ -196,22 +198,22 @@ class _Loop:
 
     @_recording()
     def step(self, index: int) -> Step | None:
-        """One update; None when no run is left to go on."""
+        """One update; None where no run is alive."""
         values, sharp = self.learned.values, self.config.sharpness > 0
         # the model at the values, composed once for all runs, views and micro-batches
         forward = self.forward(values)
         scores = self.scores(forward) if index % self.config.score_every == 0 else None
         batches = self.batches(forward, index)
         if sharp:
-            batches = list(batches)  # to be used twice; else one is in memory at a time
+            batches = list(batches)  # used twice; otherwise only one batch is in memory at a time
         # loss and gradient of each run
         losses, norms, grads = self.measure(forward, batches, index)
         self.divergence.look_for_collapse(index, losses, norms)
         ranking = [-loss for loss in losses] if self.score is None else scores
         self.best.offer(ranking, values, self.divergence.alive)
-        # SAM: the gradient uphill of the values takes the place of the one at them
+        # SAM: take the gradient again at values moved uphill
         if sharp and any(self.divergence.alive):
-            grads = self.measure(self.forward(self.ascended(grads)), batches, index)[2]
+            _, _, grads = self.measure(self.forward(self.ascended(grads)), batches, index)
         if not any(self.divergence.alive):
             return None
         # one AdamW update
@@ -225,7 +227,7 @@ class _Loop:
         return GuardedForward(self.trainable.at(values), self.guard, self.config.micro_batch)
 
     def batches(self, forward: Forward, index: int) -> Iterable[tuple[int, Batch]]:
-        """A batch for each run that goes on, drawn when it is asked for."""
+        """The batch of each run that is alive, drawn lazily."""
         for run, alive in enumerate(self.divergence.alive):
             if alive:
                 logits_fn = forward.logits_fn(run)
@@ -237,35 +239,34 @@ class _Loop:
     def measure(
         self, forward: Forward, batches: Iterable[tuple[int, Batch]], index: int
     ) -> tuple[list[float], list[float], Mapping[str, Tensor]]:
-        """Each run's loss (NaN for one that is over), its gradient's length, and the gradients."""
+        """Each run's loss (NaN for one that has ended), its gradient norm, and the gradients by name."""
         losses = torch.full((self.learned.runs,), math.nan, device=self.learned.device)
         for run, batch in batches:
             if self.divergence.alive[run]:
                 losses[run] = self.loss(forward.logits_fn(run), batch)
         grads = forward.gradients()
-        measured = torch.stack(
-            [losses, _gradient_norms(grads).float()]
-        ).tolist()  # the one wait for the device
-        self.divergence.examine(index, *measured)
-        return measured[0], measured[1], grads
+        # one transfer to the CPU, because each waits for the device
+        measured_losses, norms = torch.stack([losses, _gradient_norms(grads).float()]).tolist()
+        self.divergence.examine(index, measured_losses, norms)
+        return measured_losses, norms, grads
 
     def loss(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
-        """One run's loss; its gradient is left in the forward."""
+        """One run's loss, after its backward pass; `Forward.gradients` has the gradient."""
         total = torch.zeros((), device=self.learned.device)
         for part, share in self.parts(batch):
             loss = self.objective(logits_fn, part) * share
-            if loss.requires_grad:  # a loss that found nothing to learn from is a plain 0
+            if loss.requires_grad:  # the loss of a batch without any image to learn from is a constant 0
                 torch.autograd.backward(loss)
             total = total + loss.detach().float()
         return total
 
     def ascended(self, grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """v + ρ g / ‖g‖ for each run that goes on, the length taken over all its tensors (SAM, ICLR 2021)."""
-        lengths = _gradient_norms(grads)
-        mask = torch.tensor(self.divergence.alive, device=self.learned.device) & (lengths > 0)
-        reach = self.config.sharpness / torch.where(mask, lengths, torch.ones_like(lengths))  # (R)
+        """v + ρ g / ‖g‖ for each run that is alive, with the norm over all its tensors (SAM, ICLR 2021)."""
+        norms = _gradient_norms(grads)
+        mask = torch.tensor(self.divergence.alive, device=self.learned.device) & (norms > 0)
+        scale = self.config.sharpness / torch.where(mask, norms, torch.ones_like(norms))  # (R)
         return {
-            name: keep_runs(mask, value + grads[name] * reach.reshape(-1, *[1] * (value.ndim - 1)), value)
+            name: keep_runs(mask, value + grads[name] * scale.reshape(-1, *[1] * (value.ndim - 1)), value)
             for name, value in self.learned.values.items()
         }
 
@@ -275,9 +276,10 @@ class _Loop:
         if size is None or len(batch) <= size or not self.objective.additive:
             return [(batch, 1.0)]
         parts = list(batch.split(size))
-        masses = torch.stack([part.total_weight() for part in parts])
-        total = masses.sum()
-        return list(zip(parts, masses / torch.where(total > 0, total, torch.ones_like(total)), strict=True))
+        weights = torch.stack([part.total_weight() for part in parts])
+        total = weights.sum()
+        shares = weights / torch.where(total > 0, total, torch.ones_like(total))
+        return list(zip(parts, shares, strict=True))
 
     def scores(self, forward: Forward) -> tuple[float, ...] | None:
         if self.score is None:
@@ -287,7 +289,7 @@ class _Loop:
 
     @_recording()
     def score_last(self) -> None:
-        """Give the values after the last update their chance to be the best."""
+        """Score the values after the last update, which may be the best."""
         if self.score is not None:
             values = self.learned.values
             self.best.offer(self.scores(self.forward(values)), values, self.divergence.alive)
@@ -302,7 +304,7 @@ class _Loop:
         values: Mapping[str, Tensor],
         lr: float,
     ) -> Step:
-        alive = [run for run, good in enumerate(self.divergence.alive) if good]
+        alive = [run for run, is_alive in enumerate(self.divergence.alive) if is_alive]
         return Step(
             index=index,
             of=self.config.steps,
@@ -317,28 +319,33 @@ class _Loop:
 
     @_recording()
     def result(self, outcome: Outcome, reason: str) -> LoopResult:
-        divergence, device = self.divergence, self.learned.device
-        latest = torch.tensor(
-            [good and self.config.keep == "last" for good in divergence.alive], device=device
+        alive, collapsed = self.divergence.alive, self.divergence.collapsed
+        device = self.learned.device
+        # the last values of runs that are alive, if asked for, else the best; a collapsed run's start
+        keep_last = torch.tensor(
+            [is_alive and self.config.keep == "last" for is_alive in alive], device=device
         )
-        undone = torch.tensor(divergence.collapsed, device=device)
-        kept = {name: keep_runs(latest, v, self.best.values[name]) for name, v in self.learned.values.items()}
+        reset = torch.tensor(collapsed, device=device)
+        values = {}
+        for name, last in self.learned.values.items():
+            kept = keep_runs(keep_last, last, self.best.values[name])
+            values[name] = keep_runs(reset, self.start[name], kept)
         return LoopResult(
             outcome=outcome,
             reason=reason,
-            values={name: keep_runs(undone, self.start[name], value) for name, value in kept.items()},
+            values=values,
             best_scores=tuple(self.best.scores) if self.score is not None else None,
             diverged=tuple(
-                not good and not fell
-                for good, fell in zip(divergence.alive, divergence.collapsed, strict=True)
+                not is_alive and not is_collapsed
+                for is_alive, is_collapsed in zip(alive, collapsed, strict=True)
             ),
-            collapsed=tuple(divergence.collapsed),
+            collapsed=tuple(collapsed),
             steps=self.taken,
             seconds=self.guard.seconds(),
         )
 
 
 def _gradient_norms(grads: Mapping[str, Tensor]) -> Tensor:
-    """(R): the length of each run's gradient, over all its tensors."""
-    lengths: Tensor = torch.stack([per_run_norm(grad) for grad in grads.values()]).norm(dim=0)
-    return lengths
+    """The norm of each run's gradient over all its tensors. Returns (R)."""
+    norms: Tensor = torch.stack([per_run_norm(grad) for grad in grads.values()]).norm(dim=0)
+    return norms

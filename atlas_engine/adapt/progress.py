@@ -1,9 +1,11 @@
-"""The steps that a run yields: what it is doing, how far it is, how long it took.
+"""The steps that a run yields: its phase, the share of its work that is done, and its time.
 
-progress = Progress()
-yield progress.phase("look", 0, 4, share=0.1)              # a step that learned nothing
-loop = yield from progress.track(optimise(…), since=0.3)   # the loop's steps, as the last 70 % of the work
-progress.history, progress.seconds()
+    progress = Progress()
+    yield progress.phase("look", 0, 4, share=0.1)              # a step outside the optimiser loop
+    loop = yield from progress.track(optimise(…), since=0.3)   # the loop, as the last 70 % of the work
+    progress.history, progress.seconds()
+
+It knows nothing of what the steps do.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """The clock and the steps of one run, from the moment that it is made."""
+    """The clock and the steps of one run, which begins when this is made."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._history: list[Step] = []
-        self.estimates: tuple[Estimate, ...] = ()  # known by now; carried by each step from then on
+        self.estimates: tuple[Estimate, ...] = ()  # the latest; every later step carries them
 
     @property
     def history(self) -> tuple[Step, ...]:
@@ -37,7 +39,7 @@ class Progress:
         return time.monotonic() - self._began
 
     def phase(self, name: str, index: int, of: int, *, share: float, preview: Recipe | None = None) -> Step:
-        """A step that learned nothing: part `index` of `of` of a phase, with `share` of all work done."""
+        """A step outside the optimiser loop: number `index` of `of` in its phase, at `share` of all work."""
         return Step(
             index=index,
             of=of,
@@ -56,7 +58,7 @@ class Progress:
     def track(
         self, steps: Generator[Step, None, LoopResult], *, since: float
     ) -> Generator[Step, None, LoopResult]:
-        """The loop's steps as they come, with the share of all work done: from `since` to 1."""
+        """Yield the loop's steps with the share of all work done, from `since` to 1; return its result."""
         while True:
             try:
                 step = next(steps)

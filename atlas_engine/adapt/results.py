@@ -28,7 +28,7 @@ def build_recipe(
     config: Mapping[str, Json],
     seed: int,
 ) -> Recipe:
-    """The recipe of coefficients and of a head of kind `head` for all classes of the context."""
+    """A recipe of these coefficients, with a head of kind `head` for all classes of the context."""
     return Recipe(
         coefficients,
         model=context.backbone.name,
@@ -52,7 +52,7 @@ def build_result(
     reason: str = NO_STEPS,
     estimates: Sequence[Estimate] | None = None,
 ) -> AdaptResult:
-    """What a run hands over. The loop's outcome and reason, where it ran, take the place of those given."""
+    """The result of a run. Where a loop ran, its outcome and reason replace `outcome` and `reason`."""
     return AdaptResult(
         recipe=recipe,
         outcome=loop.outcome if loop else outcome,

@@ -1,12 +1,12 @@
-"""A batch for each step of the loop, out of views that were made once and kept.
+"""Samplers: the batch of each step of the loop.
 
-    LabelledSampler     few-shot: each run sees its own labels, every class weighs the same
-    TaskSampler         task arithmetic: as many images of each task, every task weighs the same
-    FreshViewSampler    the paper's few-shot: new random views at each step
-    UnlabelledSampler   test time: weak and strong views, some images with the class they are trusted to have
+    LabelledSampler     few-shot: each run has its own labels, all classes weigh the same
+    FreshViewSampler    few-shot as in the paper: new random views at each step
+    TaskSampler         task arithmetic: equally many images of each task, all tasks weigh the same
+    UnlabelledSampler   no labels: weak and strong views, and a class for some images that are trusted
 
-The views (V N …) that a sampler is given may be images or activations behind a frozen prefix. In each sampler
-every image has its turn before any has a second one, and one of its V views is drawn at random.
+Views (V N …) are images or activations behind a frozen prefix, made once; a batch has one view, drawn at
+random, of each of its images. Every image is used before any is used again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from atlas_engine.objectives.ufm import UNTRUSTED, trusted_labels
 
 __all__ = ["FreshViewSampler", "LabelledSampler", "TaskSampler", "UnlabelledSampler", "Views"]
 
-TRUSTED_PART = 4  # one in four of a batch is a trusted image (aTLAS, UFM)
-IMAGES_AT_ONCE = 64  # through the model, when it is asked which images to trust
+TRUSTED_PART = 4  # one image in four of a batch is a trusted one (aTLAS, UFM)
+IMAGES_AT_ONCE = 64  # through the model, to find out which images to trust
 
 
 class _ShuffledQueue:
-    """Row numbers in random order, again and again: no row comes back before all have had their turn."""
+    """Row numbers in random order, shuffled anew for each pass: every row comes before any comes again."""
 
     def __init__(self, rows: Tensor) -> None:
         self._rows = rows
@@ -49,13 +49,13 @@ class LabelledSampler:
     """Batches of labelled images, run by run."""
 
     def __init__(self, views: Tensor, labels: Tensor, size: int) -> None:
-        """`views` (V N …); `labels` (R N) of each run, in which `UNUSED` marks images held out of it."""
+        """`views` are (V N …); `labels` (R N) hold `UNUSED` for an image that is held out of a run."""
         self._views, self._labels, self._size = views, labels, size
         self._rows = [(row != UNUSED).nonzero().squeeze(1).cpu() for row in labels]
         self._queues = [_ShuffledQueue(rows) for rows in self._rows]
 
     def __call__(self, request: BatchRequest) -> Batch:
-        """The batch of a step; a class with n images in the run weighs 1/n each."""
+        """The batch of a step; an image weighs 1/n where its class has n images in the run."""
         labels, rows = self._labels[request.run], self._rows[request.run]
         size = min(self._size, len(rows))
         chosen = self._queues[request.run].take(size, request.generator).to(labels.device)
@@ -66,7 +66,7 @@ class LabelledSampler:
 
 
 class FreshViewSampler:
-    """Batches of new random views, run by run; a small support comes several times in a batch."""
+    """Batches of new random views, run by run; a batch larger than the support repeats its images."""
 
     def __init__(
         self,
@@ -77,8 +77,7 @@ class FreshViewSampler:
         view: Callable[[Tensor, torch.Generator], Tensor],
         to_input: Callable[[Tensor], Tensor],
     ) -> None:
-        """`pixels` (N 3 S S) uint8, `labels` (R N); `view` draws views, `to_input` makes the model's
-        input."""
+        """`pixels` are (N 3 S S) uint8, `labels` (R N). `view` draws views, `to_input` prepares them."""
         self._pixels, self._labels, self._size = pixels, labels, size
         self._view, self._to_input = view, to_input
         self._queues = [_ShuffledQueue((row != UNUSED).nonzero().squeeze(1).cpu()) for row in labels]
@@ -92,14 +91,14 @@ class FreshViewSampler:
 
 
 class TaskSampler:
-    """Batches with as many images of each task. Tasks weigh the same, and so do the classes of a task."""
+    """Batches with equally many images of each task. Tasks weigh the same, as do the classes of a task."""
 
     def __init__(self, views: Tensor, labels: Tensor, tasks: Tensor, *, size: int) -> None:
-        """`views` (V N …), `labels` (N) and the task number of each image, `tasks` (N)."""
+        """`views` are (V N …), `labels` (N), and `tasks` (N) the task number of each image."""
         self._views, self._labels = views, labels
         rows = [(tasks == number).nonzero().squeeze(1).cpu() for number in range(int(tasks.max()) + 1)]
-        self._queues = [_ShuffledQueue(own) for own in rows]
-        self._size = max(1, size // len(rows))  # of each task
+        self._queues = [_ShuffledQueue(task_rows) for task_rows in rows]
+        self._size = max(1, size // len(rows))  # images of each task
         self._weights = 1.0 / labels.bincount()[labels]  # (N)
 
     def __call__(self, request: BatchRequest) -> Batch:
@@ -114,18 +113,18 @@ class TaskSampler:
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """Images as they are, `clean` (N …), and V weak and V strong views of each, (V N …)."""
+    """Unaugmented images, and V weak and V strong views of each."""
 
-    clean: Tensor
-    weak: Tensor
-    strong: Tensor
+    clean: Tensor  # (N …)
+    weak: Tensor  # (V N …)
+    strong: Tensor  # (V N …)
 
 
 class UnlabelledSampler:
-    """Batches of weak and strong views; no image is in a batch twice, and there is no place for a true label.
+    """Batches of weak and strong views, with no image twice in a batch and no true labels.
 
-    With `trusting`, up to a quarter of a batch are images that the model is sure of, each with the class it
-    is taken for; the model is asked anew every epoch. The others have the label `UNTRUSTED`.
+    With `trusting`, up to a quarter of a batch are images that the model is confident of, labelled with the
+    class it predicted at the start of the epoch. All other images have the label `UNTRUSTED`.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class UnlabelledSampler:
         trusting: bool = False,
         strong_views: Callable[[Tensor, torch.Generator], Tensor] | None = None,
     ) -> None:
-        """`strong_views` (rows, generator) draws new strong views in place of those that were kept."""
+        """`strong_views(rows, generator)` draws new strong views, in place of those in `views`."""
         self._views, self._strong_views = views, strong_views
         self._size = min(size, len(views.clean))
         self._trusted_size = self._size // TRUSTED_PART if trusting else 0
@@ -147,9 +146,9 @@ class UnlabelledSampler:
         """The batch of a step."""
         if len(set(self._waiting.tolist())) < self._size:
             self._begin_epoch(request)
-        # a quarter of trusted images, then others whose turn it is
+        # up to a quarter of trusted images, then the next images of the epoch
         trusted = self._draw_trusted(request.generator)
-        others = self._take_others(self._size - len(trusted), besides=trusted)
+        others = self._take_others(self._size - len(trusted), except_for=trusted)
         rows = torch.cat([trusted, others])
         labels = torch.full((len(rows),), UNTRUSTED)
         labels[: len(trusted)] = self._trusted_labels[trusted]
@@ -166,7 +165,7 @@ class UnlabelledSampler:
         )
 
     def _begin_epoch(self, request: BatchRequest) -> None:
-        """Queue all images behind those left over, and ask the model as it stands which to trust."""
+        """Queue all images behind those left over, and let the current model say which to trust."""
         if self._trusted_size:
             parts = torch.split(self._views.clean, IMAGES_AT_ONCE)
             logits = torch.cat([request.logits_fn(part) for part in parts])
@@ -178,11 +177,11 @@ class UnlabelledSampler:
         trusted = (self._trusted_labels != UNTRUSTED).nonzero().squeeze(1)
         return trusted[torch.randperm(len(trusted), generator=generator)[: self._trusted_size]]
 
-    def _take_others(self, count: int, *, besides: Tensor) -> Tensor:
-        """The first `count` different images in the queue; those of `besides` have had their turn."""
-        present, taken, later = set(besides.tolist()), list[int](), list[int]()
+    def _take_others(self, count: int, *, except_for: Tensor) -> Tensor:
+        """The first `count` different images in the queue; those of `except_for` leave it as well."""
+        already_in_batch, taken, later = set(except_for.tolist()), list[int](), list[int]()
         for row in self._waiting.tolist():
-            if row in present:
+            if row in already_in_batch:
                 continue
             (later if row in taken or len(taken) == count else taken).append(row)
         self._waiting = torch.tensor(later, dtype=torch.long)

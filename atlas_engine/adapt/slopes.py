@@ -1,11 +1,11 @@
-"""Coefficients from the slopes of the margins at λ = 0: a first answer without training.
+"""Coefficients from the slopes of the margins at λ = 0, without training.
 
     mₙ     = logit of its class − log Σ exp(logits of the others)              the margin of image n, at λ = 0
-    mₙ(λ)  ≈ mₙ + ⟨Jₙ, λ⟩,   Jₙ = ∂mₙ/∂λ                                       one backward pass an image
+    mₙ(λ)  ≈ mₙ + ⟨Jₙ, λ⟩,   Jₙ = ∂mₙ/∂λ                                       one backward pass per image
     λ      = argmin  mean softplus(−mₙ(λ)) + ρ/2 ‖λ‖²                          convex, with one minimum
 
-By the representer theorem λ = Σ aₙ Jₙ, so the problem has N unknowns however large the bank is. ρ is PULL
-times the mean ‖Jₙ‖² over N: the pull back to zero-shot falls as 1/N, and no unit of a bank or a model enters.
+By the representer theorem λ = Σ aₙ Jₙ, so the problem has N unknowns however large the bank is. The penalty
+ρ = PULL · mean ‖Jₙ‖² / N falls as 1/N, and makes θ(λ) independent of the scale of the bank's vectors.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from atlas_engine.heads.base import UNUSED, Head
 
 __all__ = ["Slopes", "solve"]
 
-PULL = 2.0
-ITERATIONS = 100
-MOST, ROOM = 16, 1 << 25  # towers at a time, and weights of all of them together
+PULL = 2.0  # strength of the penalty
+ITERATIONS = 100  # at most, of L-BFGS
+MOST_TOWERS, MOST_WEIGHTS = 16, 1 << 25  # side by side, and in all of them together
 
 
 class Slopes:
@@ -32,17 +32,18 @@ class Slopes:
     def __init__(
         self, encoder: ComposedEncoder, views: Tensor, labels: Tensor, heads: Sequence[Head]
     ) -> None:
-        """``views`` (V N …) is what the encoder takes; an image's margin is the mean over its views."""
+        """``views`` (V N …) are inputs of the encoder; an image's margin is the mean over its views."""
         runs, count = labels.shape
         self._encoder, self._views, self._labels, self._heads = encoder, views, labels, heads
         self.margins = torch.zeros(runs, count)
         self.slopes = torch.zeros(runs, count, *encoder.composer.shape)
 
     def measure(self) -> Iterator[float]:
-        """Measure them, a few images for each read of the bank; yields the share that is done."""
+        """Measure all margins and slopes, several images per read of the bank. Yields the share done."""
         pairs = (self._labels != UNUSED).nonzero().tolist()
         zero = self._encoder.composer.initial()
         for start in range(0, len(pairs), self._at_once):
+            # a tower of its own for each image, so that one read of the bank gives all gradients
             some = pairs[start : start + self._at_once]
             composition = self._encoder.at(zero.expand(len(some), *zero.shape).clone())
             for place, (run, image) in enumerate(some):
@@ -56,26 +57,27 @@ class Slopes:
 
     @property
     def _at_once(self) -> int:
-        """How many towers fit side by side into a moderate memory."""
-        return max(1, min(MOST, ROOM // max(1, self._encoder.composer.blocks.numel)))
+        """How many towers fit into memory side by side."""
+        return max(1, min(MOST_TOWERS, MOST_WEIGHTS // max(1, self._encoder.composer.blocks.numel)))
 
     def coefficients(self) -> Tensor:
-        """(R …): the minimum for each row of labels."""
-        found = []
+        """λ at the minimum for each row of labels. Returns (R …)."""
+        rows = []
         for labels, margins, slopes in zip(self._labels.cpu(), self.margins, self.slopes, strict=True):
             used = labels != UNUSED
-            flat = slopes[used].flatten(1)
-            found.append(solve(margins[used], flat).reshape(slopes.shape[1:]))
-        return torch.stack(found)
+            lam = solve(margins[used], slopes[used].flatten(1))
+            rows.append(lam.reshape(slopes.shape[1:]))
+        return torch.stack(rows)
 
 
 def solve(margins: Tensor, slopes: Tensor, *, pull: float = PULL) -> Tensor:
-    """λ (P) from margins (N) and their slopes (N P); zero where nothing has a slope."""
+    """λ (P) at the minimum, from margins (N) and their slopes (N P); 0 where all slopes are 0."""
     gram = slopes @ slopes.T  # (N N)
-    size = gram.diagonal().mean()
-    if not bool(size > 0):
+    mean_square = gram.diagonal().mean()  # mean ‖Jₙ‖²
+    if not bool(mean_square > 0):
         return slopes.new_zeros(slopes.shape[1])
-    gram, margins = (gram / size).double(), margins.double()  # λ = Jᵀ a / size, with a of the order of 1
+    # in units of the mean square, λ = Jᵀ a / mean ‖Jₙ‖² with a near 1
+    gram, margins = (gram / mean_square).double(), margins.double()
     strength = pull / len(margins)
     with torch.inference_mode(False), torch.enable_grad():
         weights = torch.zeros_like(margins).requires_grad_()
@@ -85,16 +87,16 @@ def solve(margins: Tensor, slopes: Tensor, *, pull: float = PULL) -> Tensor:
 
         def loss() -> Tensor:
             optimiser.zero_grad()
-            moved = gram @ weights
-            value = F.softplus(-(margins + moved)).mean() + strength / 2 * weights @ moved
+            change = gram @ weights  # ⟨Jₙ, λ⟩ of each image
+            value = F.softplus(-(margins + change)).mean() + strength / 2 * weights @ change
             torch.autograd.backward(value)
             return value
 
         optimiser.step(loss)  # type: ignore[no-untyped-call]
-    return slopes.T @ weights.detach().to(slopes.dtype) / size
+    return slopes.T @ weights.detach().to(slopes.dtype) / mean_square
 
 
 def _margin(logits: Tensor, label: int) -> Tensor:
-    """(B C) -> (B)."""
+    """The margin of the label's class against the others: (B C) -> (B)."""
     others = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
     return logits[:, label] - others.logsumexp(dim=1)

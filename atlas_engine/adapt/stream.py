@@ -1,14 +1,14 @@
-"""Images that arrive one by one, each answered at once.
+"""A stream of images without labels: each is answered as it arrives, and the model adapts along the way.
 
     stream = engine.stream(["otter", "seal"])
-    stream.answer("a.jpg")              # zero-shot: there is nothing to go by yet
+    stream.answer("a.jpg")              # zero-shot, because too few images have arrived
     …
-    stream.answer("z.jpg")              # by a model adapted to the images so far, this one included
+    stream.answer("z.jpg")              # by a model that was adapted to recent images
     stream.result(); stream.reset()
 
-The latest images are kept, as small pixels. Once there are enough, and then each time that so many more have
-come, the model is adapted to them as `adapt.unlabelled` does, and answers by that until the next time.
-Nothing else is kept: a stream takes the same memory after a million images.
+The stream keeps the pixels of the latest `recent` images. Once `FEWEST_IMAGES` have arrived, and again after
+every `every` images, it adapts to those it keeps (`adapt.unlabelled`) and answers with the new model. Its
+memory does not grow with the number of images.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ Predictor = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class StreamConfig(Settings):
-    """What a stream remembers, and how often it learns."""
+    """How many images a stream keeps, and how often it adapts to them."""
 
     recent: int = setting(
         128, help="latest images that are kept to learn from", low=FEWEST_IMAGES, high=10_000
     )
-    every: int = setting(30, help="images between two times of learning", low=1)
+    every: int = setting(30, help="images between two adaptations", low=1)
 
 
 class Stream:
-    """The state of one stream. Give each its own; it must not be shared between threads."""
+    """One stream and its state. Not safe to share between threads."""
 
     def __init__(
         self,
@@ -61,16 +61,16 @@ class Stream:
         learning: TestTimeConfig | None = None,
         seed: int = 0,
     ) -> None:
-        """`read` gives an image and its pixels (3 S S); `make_predictor` a recipe's predictor."""
+        """`read` decodes an image and gives its pixels (3 S S); `make_predictor` builds a recipe's model."""
         find_method("test-time", objective)
         self._context, self._read, self._make_predictor = context, read, make_predictor
         self._objective = objective
         self.config, self._learning, self._seed = config or StreamConfig(), learning or TestTimeConfig(), seed
-        self.seen = self._next = 0  # images: that came, and that will have come when it learns again
+        self.seen = self._next = 0  # images so far, and the number of images at which it adapts again
         self.reset()
 
     def answer(self, image: ImageSource) -> Predictions:
-        """Probabilities of one image, by what is known when it arrives; it is remembered, and may teach."""
+        """Predictions for one image, which is kept to learn from; adapts first where it is time to."""
         read, pixels = self._read(image)
         self._recent.append(pixels)
         self.seen += 1
@@ -79,7 +79,7 @@ class Stream:
         return predictions_from_logits((read.name,), self._context.classes, self._predictor(pixels[None]))
 
     def learn(self) -> AdaptResult:
-        """Adapt to the images that are kept, now; the result answers from here on."""
+        """Adapt to the kept images now, and answer with the result from here on."""
         task = replace(self._context.task, pixels=torch.stack(list(self._recent)))
         context = replace(self._context, tasks=(task,))
         run = Run(
@@ -87,24 +87,26 @@ class Stream:
                 context, method=self._objective, config=self._learning, seed=self._seed, stop=stop
             )
         )
-        result = self._answer_by(run.result())
+        result = self._answer_with(run.result())
         self._next = self.seen + self.config.every
         return result
 
     def result(self) -> AdaptResult:
-        """What the stream answers by now: a recipe that answers other images too, and why it is that one."""
+        """The result that the stream currently answers with; its recipe can be saved."""
         return self._result
 
     def reset(self) -> None:
-        """Forget every image: the next answer is zero-shot."""
+        """Drop all images: the next answer is zero-shot."""
         self.seen, self._next = 0, 0
         self._recent: deque[Tensor] = deque(maxlen=self.config.recent)
         reason = f"fewer than {FEWEST_IMAGES} pictures have arrived"
-        self._answer_by(keep_zero_shot(self._context, because=reason, config=self._learning, seed=self._seed))
+        self._answer_with(
+            keep_zero_shot(self._context, because=reason, config=self._learning, seed=self._seed)
+        )
 
     def __repr__(self) -> str:
-        return f"Stream({len(self._context.classes)} classes, {self.seen} pictures seen)"
+        return f"Stream({len(self._context.classes)} classes, {self.seen} images seen)"
 
-    def _answer_by(self, result: AdaptResult) -> AdaptResult:
+    def _answer_with(self, result: AdaptResult) -> AdaptResult:
         self._result, self._predictor = result, self._make_predictor(result.recipe)
         return result

@@ -1,10 +1,11 @@
-"""What the loop tunes: named tensors, and logits at their values.
+"""Trainables: the tensors that the loop trains, by name, and the model's logits at their values.
 
     TrainableCoefficients   λ of a composed tower under a frozen head
     TrainableWithHeads      λ and the tensors of an adapter head, learned together
     TrainableNorms          the scales and shifts of a tower's norm layers: the baseline
 
-Every tensor has a leading R: several runs (folds, seeds) learn side by side and read the bank once for all.
+Every tensor has a leading R: several runs (folds, seeds) are trained side by side, and one read of the bank
+serves all of them.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ LAM = "lam"
 
 @dataclass(frozen=True, eq=False)
 class TrainableTensor:
-    """A tensor to learn: where each run starts, and its own settings, where it has any."""
+    """A tensor to learn: the values that each run starts from, and settings of its own."""
 
     start: Tensor  # (R ...)
-    lr_scale: float = 1.0
-    weight_decay: float | None = None
-    normalise: bool | None = None
+    lr_scale: float = 1.0  # factor on the loop's learning rate
+    weight_decay: float | None = None  # None: as the loop
+    normalise: bool | None = None  # scale its gradient to length 1; None: as the loop
 
 
 class Trainable(Protocol):
@@ -67,11 +68,11 @@ class Forward(Protocol):
     """A model at fixed values, shared by every view and micro-batch of one step."""
 
     def logits_fn(self, run: int) -> LogitsFn:
-        """Images to logits, for one run. ``backward()`` on its results adds up until ``gradients()``."""
+        """Images to logits, for one run. Gradients of its backward passes add up until ``gradients()``."""
         ...
 
     def gradients(self) -> Mapping[str, Tensor]:
-        """∂(sum of all that went backward) / ∂value, by name, each (R ...)."""
+        """The gradient of the sum of all losses that went backward, by name, each (R ...)."""
         ...
 
 
@@ -79,7 +80,7 @@ class TrainableCoefficients:
     """λ of a composed image tower, under a frozen head."""
 
     def __init__(self, encoder: ComposedEncoder, head: Tensor, *, logit_scale: float, start: Tensor) -> None:
-        """``head`` is (C D) with rows of length 1; ``start`` is R free coefficients, (R …)."""
+        """``head`` is (C D) with rows of length 1; ``start`` is the free coefficients (R …) of R runs."""
         self._encoder, self._head, self._logit_scale = encoder, head, logit_scale
         self._start = start
 
@@ -113,24 +114,24 @@ HEAD = "head."
 class TrainableWithHeads:
     """λ of a composed image tower, and the tensors of an adapter head for each run, learned together.
 
-    Each run has a head of its own. A head starts from zero-shot features, as in the paper's joint form.
+    Each run has its own head, which starts from zero-shot features as in the paper.
     """
 
     def __init__(self, encoder: ComposedEncoder, heads: Sequence[Head], *, start: Tensor) -> None:
-        """``start`` is R free coefficients, (R …), for R heads of one kind over the same evidence."""
+        """``start`` is the free coefficients (R …) of R runs; ``heads`` are R heads of one kind and size."""
         if len(heads) != len(start):
             raise ConfigError(f"{len(start)} runs start with {len(heads)} heads. Give each run its own.")
         shapes = [{name: head.tensors[name].shape for name in head.rates} for head in heads]
         if any(shape != shapes[0] for shape in shapes):
             raise ConfigError(
                 "the heads of the runs are of several kinds or sizes. Make all of one kind, from the same "
-                "evidence with other rows held out (`LabelledFeatures.without`)."
+                "support with other rows held out (`LabelledFeatures.without`)."
             )
         self.encoder, self._heads, self._start = encoder, tuple(heads), start
 
     @property
     def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
-        """λ, and the tensors that the heads learn."""
+        """λ, and the tensors of the heads that may be learned."""
         tensors = {LAM: TrainableTensor(self._start)}
         for name, rate in self._heads[0].rates.items():
             tensors[HEAD + name] = TrainableTensor(
@@ -153,7 +154,7 @@ class TrainableWithHeads:
 class _HeadedForward:
     def __init__(self, composition: Composition, heads: Sequence[Head], values: Mapping[str, Tensor]) -> None:
         self._composition, self._heads, self._values = composition, heads, values
-        self._leaves = [  # one set for each run, so that a run's backward touches its own alone
+        self._leaves = [  # one set per run, so that runs do not share gradients
             {name: value[run].detach().clone().requires_grad_() for name, value in values.items()}
             for run in range(len(heads))
         ]
@@ -177,7 +178,7 @@ def _head_values(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def norm_names(tower: nn.Module) -> tuple[str, ...]:
-    """Names of the parameters of the tower's norm layers, of any kind, in the tower's order."""
+    """Names of the parameters of all norm layers of the tower, in the tower's order."""
     norms = [name for name, module in tower.named_modules() if "Norm" in type(module).__name__]
     owned = (f"{name}.{leaf}" for name in norms for leaf in ("weight", "bias"))
     known = dict(tower.named_parameters())
@@ -187,7 +188,7 @@ def norm_names(tower: nn.Module) -> tuple[str, ...]:
 class TrainableNorms:
     """Scales and shifts of an image tower's norm layers, under a frozen head (Tent, ICLR 2021). One run.
 
-    The tower itself is not written to, and the statistics of batch norms stay as they are.
+    The tower itself is not changed, and the running statistics of batch norms are not updated.
     """
 
     def __init__(self, tower: nn.Module, head: Tensor, *, logit_scale: float) -> None:
@@ -203,7 +204,7 @@ class TrainableNorms:
 
     @property
     def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
-        """Every scale and shift, without weight decay: a pull to zero would switch the norms off."""
+        """Every scale and shift, without weight decay, which would pull the scales to zero."""
         return {name: TrainableTensor(value, weight_decay=0.0) for name, value in self._start.items()}
 
     def at(self, values: Mapping[str, Tensor]) -> Forward:
@@ -211,7 +212,7 @@ class TrainableNorms:
         return _NormForward(self, {name: v[0].detach().clone() for name, v in values.items()})
 
     def logits(self, values: Mapping[str, Tensor], images: Tensor) -> Tensor:
-        """(B …) -> (B C)."""
+        """Logits of images at these values: (B …) -> (B C)."""
         features = F.normalize(functional_call(self._tower, dict(values), (images,)).float(), dim=-1)
         return self._logit_scale * features @ self._head.T
 

@@ -1,4 +1,4 @@
-"""The part of an image tower that moves, on top of a frozen prefix whose activations are kept.
+"""The trainable part of an image tower, on top of a frozen prefix whose activations are computed once.
 
     part = TrainablePart(backbone, bank, share=0.5)          # the last half of the weights
     kept = part.activations(images)                          # through the frozen prefix, once per view
@@ -42,10 +42,10 @@ IMAGES_AT_ONCE = 64  # through the tower
 
 
 class FrozenSplit:
-    """A tower split into a frozen prefix and the rest. Without a known place to split, the rest is all."""
+    """A tower split into a frozen prefix and the rest. A tower that cannot be split has no prefix."""
 
     def __init__(self, backbone: Backbone, *, share: float, multi_level: bool = False) -> None:
-        """`share` of the weights, from the tower's end, are in the rest; 1 for all of them."""
+        """The rest holds at least a `share` of the weights, from the tower's end; all of them at 1."""
         self.backbone = backbone
         first_map = first_pooled_map(backbone.visual) if multi_level else None
         split = split_tower(backbone.visual, share=share, include=first_map) if share < 1 else None
@@ -56,13 +56,13 @@ class FrozenSplit:
 
     @torch.no_grad()
     def activations(self, images: Float[Tensor, "N 3 S S"]) -> Tensor:
-        """(N …): images in 0 … 1 behind the frozen prefix, or as the tower's input where there is none."""
+        """Activations (N …) of images in 0 … 1 behind the frozen prefix, or the tower's input without one."""
         inputs = [self.backbone.as_input(part) for part in torch.split(images, IMAGES_AT_ONCE)]
         return torch.cat(inputs if self._prefix is None else [self._prefix(part) for part in inputs])
 
     @torch.no_grad()
     def fit_feature_stats(self, activations: Tensor) -> None:
-        """Add pooled feature maps, standardised on these images, to the features; no maps, no change."""
+        """Add the tower's pooled feature maps, if any, to the features, standardised on these images."""
         pooled_maps = pooled_maps_tower(self._plain_tower)
         if pooled_maps is not None:
             pooled = [pooled_maps(part) for part in torch.split(activations, IMAGES_AT_ONCE)]
@@ -73,19 +73,19 @@ class FrozenSplit:
     def features(
         self, activations: Tensor, *, tower: Callable[[Tensor], Tensor] | None = None
     ) -> Float[Tensor, "N D"]:
-        """Features of length 1, by the base weights or by another `tower` over the same activations."""
+        """Features of length 1 from the base weights, or from another `tower` on the same activations."""
         run = self.tower if tower is None else tower
         parts = [run(part).float() for part in torch.split(activations, IMAGES_AT_ONCE)]
         return F.normalize(torch.cat(parts), dim=-1)
 
     def zero_shot_head(self, text: Float[Tensor, "C D"], width: int) -> tuple[Float[Tensor, "C W"], float]:
-        """Class embeddings and the logit scale for features of that width; the logits stay zero-shot's."""
+        """Class embeddings and a logit scale that give zero-shot's logits on features of that width."""
         scale = matching_logit_scale(self.backbone.logit_scale, text, width, feature_stats=self.feature_stats)
         return pad_text_embeddings(text, width), scale
 
 
 class TrainablePart(FrozenSplit):
-    """A split tower and the task vectors that move its rest: all of its blocks, or those of some kinds."""
+    """A split tower with the task vectors of its trainable blocks: all of the rest, or some kinds of it."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class TrainablePart(FrozenSplit):
         self.bank, self.layout, self._block_kinds = bank, layout or Layout(), block_kinds
 
     def composer(self) -> Composer:
-        """θ(λ) of the blocks that move."""
+        """A composer for θ(λ) of the trainable blocks."""
         base = dict(self.backbone.visual.named_parameters())
         blocks = self.bank.blocks
         present = [name for name, _ in self.tower.named_parameters()]
@@ -116,10 +116,10 @@ class TrainablePart(FrozenSplit):
         return Composer({name: base[name] for name in names}, self.bank.select_blocks(names), self.layout)
 
     def coefficients(self, lam: Tensor | None = None) -> Coefficients:
-        """λ over all blocks of the tower, 0 for those that did not move; all 0 without `lam`."""
+        """λ over all blocks of the tower, 0 for those that are not trainable; all 0 without `lam`."""
         bank = self.bank
         if lam is None:
             return Coefficients.zeros(bank.tasks, bank.blocks)
-        moved = self.composer().blocks
-        learned = Coefficients(lam.cpu(), self.layout, bank.tasks, moved)
-        return learned.widened(bank.blocks) if len(moved) < len(bank.blocks) else learned
+        trainable = self.composer().blocks
+        learned = Coefficients(lam.cpu(), self.layout, bank.tasks, trainable)
+        return learned.widened(bank.blocks) if len(trainable) < len(bank.blocks) else learned

@@ -1,14 +1,15 @@
 """Label-free adaptation at test time: from images and class names to a result.
 
-    look      the images and, to learn λ, weak and strong views of each, through the frozen prefix
-    learn     coefficients λ by an objective without labels, and how much of them to keep
-    fit       a head: class centres anchored to the class names or, from these, confident answers of every
-    class check     signs of collapse, which need no labels: the verdict
+    look      run the images, and weak and strong views of each, through the frozen prefix of the tower
+    learn     train the coefficients λ on an objective without labels, and choose the fraction to keep
+    fit       fit a head: class centres anchored to the class names, or a balanced head that starts from them
+    check     look for signs of collapse, which need no labels: the verdict
 
-`auto` first asks whether there are enough images, whether all classes seem to be among them, and whether the
-class names tell them apart. Then it learns λ of the norm layers by confident answers and fits a head; both
-use every class equally where all seem to be there, else each as often as its centre is found. Without labels
-a check can find harm but prove no gain: every method goes back to zero-shot where it shows signs of collapse.
+`auto` first checks that there are enough images and that the class names can tell them apart, and estimates
+whether all classes are among the images. Then it trains λ of the norm layers for confident answers, and fits
+a head. Both use every class equally often where all seem to be present, and otherwise as often as estimated.
+Without labels a check can detect harm but not prove a gain, so every method falls back to zero-shot where its
+answers show signs of collapse.
 """
 
 from __future__ import annotations
@@ -74,10 +75,10 @@ __all__ = [
     "learn_unlabelled",
 ]
 
-KEEP_FRACTIONS = (0.5, 1.0)  # of the learned λ; the agreement of views tells which
-ROUNDS = 3  # of estimating proportions, to see whether all classes are there
-LOOK_SHARE = 0.3  # of a run's work, about
-FEWEST_BATCHES = 10  # of an epoch of a published method (aTLAS, section 5)
+KEEP_FRACTIONS = (0.5, 1.0)  # of the learned λ; the one under which two views agree more is kept
+ROUNDS = 3  # of estimating proportions, to decide whether all classes are present
+LOOK_SHARE = 0.3  # rough share of a run's work, for its progress
+FEWEST_BATCHES = 10  # per epoch of a published method (aTLAS, section 5)
 NOTHING_LEARNED = "the run ended before anything was learned"
 
 
@@ -87,8 +88,8 @@ class TestTimeConfig(OptimiseConfig):
 
     __test__ = False  # pytest takes a class of this name for a test
 
-    steps: int = setting(16, help="optimiser steps, or more where the epochs take more", low=0, high=100_000)
-    epochs: int = setting(5, help="times that each image is looked at, at least", low=0, high=1000)
+    steps: int = setting(16, help="optimiser steps, or more where the epochs need more", low=0, high=100_000)
+    epochs: int = setting(5, help="passes over the images, at least", low=0, high=1000)
     lr: float = setting(0.02, help="learning rate of the first step", low=0.0, high=100.0)
     batch: int = setting(32, help="images per step; all of them where there are fewer", low=1)
     views: int = setting(2, help="weak and strong views of each image, made once and kept", low=1, high=1000)
@@ -99,7 +100,7 @@ class TestTimeConfig(OptimiseConfig):
 
 @dataclass(frozen=True, eq=False)
 class NormsResult:
-    """What a baseline that tunes norm layers says of the images it was adapted to."""
+    """The answers of a baseline that tunes norm layers, for the images it was adapted to."""
 
     logits: Float[Tensor, "N C"]  # on the CPU
     outcome: Outcome
@@ -118,7 +119,7 @@ def adapt_unlabelled(
 def adapt_norms(
     context: AdaptContext, *, method: str, config: TestTimeConfig, seed: int, stop: StopFlag
 ) -> Generator[Step, None, NormsResult]:
-    """Yield the steps of a baseline, one of `NORM_BASELINES`: the objective over the norm layers' weights."""
+    """Yield the steps of one of `NORM_BASELINES`, which trains the norm layers, then return its answers."""
     if method not in NORM_BASELINES:
         raise ConfigError(unknown_name("baseline", method, NORM_BASELINES))
     objective = method.removeprefix("ln-")
@@ -129,7 +130,7 @@ def adapt_norms(
 def keep_zero_shot(
     context: AdaptContext, *, because: str, config: TestTimeConfig, seed: int = 0
 ) -> AdaptResult:
-    """The result of having learned nothing, and why."""
+    """A zero-shot result, with `because` as the reason in its verdict."""
     run = _UnlabelledRun(context, method=ZERO_SHOT, config=config, seed=seed, stop=None)
     return run.finish(ZERO_SHOT, verdict=_zero_shot_verdict(because))
 
@@ -146,9 +147,10 @@ def learn_unlabelled(
     seed: int = 0,
     stop: StopFlag | None = None,
 ) -> Generator[Step, None, LoopResult]:
-    """Yield the loop's steps for an objective without labels. Some objectives need class proportions.
+    """Yield the loop's steps for an objective without labels, then return the loop's result.
 
-    `strong_views` (rows, generator) draws new strong views at each step, in place of those of `views`.
+    `proportions` are those of the classes, for objectives that need them. `strong_views(rows, generator)`
+    draws new strong views at each step, in place of those in `views`.
     """
     spec = find_objective(objective)
     loss = spec.make(proportions=proportions) if spec.needs_proportions else spec.make()
@@ -165,17 +167,18 @@ def learn_unlabelled(
 
 
 def effective_config(config: TestTimeConfig, objective: str, *, images: int) -> TestTimeConfig:
-    """The config with steps enough for all epochs, and with what the objective asks of the loop.
+    """The config with steps enough for all epochs, and with the objective's own defaults for the loop.
 
-    An objective's wish yields to a setting that differs from its default. Five epochs of 100 images in
-    batches of 32 are 16 steps; of 1,000 images they are 157. No steps stay none.
+    Only a setting that the user left at its default is replaced. Five epochs of 100 images in batches of 32
+    are 16 steps; of 1,000 images they are 157. With 0 steps, nothing is learned whatever the epochs.
     """
     batch = max(1, min(config.batch, images))
     steps = max(config.steps, math.ceil(config.epochs * images / batch)) if config.steps else 0
     default = TestTimeConfig()
-    wishes = find_objective(objective).loop_defaults
-    free = {name: wish for name, wish in wishes.items() if getattr(config, name) == getattr(default, name)}
-    changes: dict[str, Any] = {"steps": steps, **free}
+    changes: dict[str, Any] = {"steps": steps}
+    for name, value in find_objective(objective).loop_defaults.items():
+        if getattr(config, name) == getattr(default, name):
+            changes[name] = value
     return replace(config, **changes)
 
 
@@ -192,7 +195,7 @@ class _UnlabelledRun:
         stop: StopFlag | None,
     ) -> None:
         self.context, self.name, self.method = context, method, find_method("test-time", method)
-        self.chosen = ALL_CLASSES if method == AUTO else method  # what is done; `auto` may still change it
+        self.chosen = ALL_CLASSES if method == AUTO else method  # `auto` may change it to SOME_CLASSES
         self.config = self.effective_config(config)
         self.seed, self.stop = seed, stop
         self.feature_level = find_head(self.method.head).feature_level
@@ -210,9 +213,13 @@ class _UnlabelledRun:
 
     def effective_config(self, config: TestTimeConfig) -> TestTimeConfig:
         """The config with the settings of the method and of its objective, as the recipe records it."""
-        default, own, images = TestTimeConfig(), self.method.settings, len(self.context.pixels)
-        free: dict[str, Any] = {n: own[n] for n in own if getattr(config, n) == getattr(default, n)}
-        config = replace(config, **free)
+        default, images = TestTimeConfig(), len(self.context.pixels)
+        changes: dict[str, Any] = {
+            name: value
+            for name, value in self.method.settings.items()
+            if getattr(config, name) == getattr(default, name)
+        }
+        config = replace(config, **changes)
         if self.method.fresh_views and config.steps == default.steps:
             # an epoch has at least ten batches, as in the paper
             batches = max(FEWEST_BATCHES, math.ceil(images / config.batch))
@@ -222,6 +229,7 @@ class _UnlabelledRun:
         return effective_config(config, objective, images=images) if objective else config
 
     def steps(self) -> Generator[Step, None, AdaptResult]:
+        """Run the method. A run that is stopped before λ was learned keeps zero-shot."""
         yield self.progress.phase("look", 0, 1, share=0.0)
         try:
             return (yield from self.guarded_steps())
@@ -230,14 +238,14 @@ class _UnlabelledRun:
             return self.finish(ZERO_SHOT, outcome=end.outcome, reason=end.reason, verdict=verdict)
 
     def guarded_steps(self) -> Generator[Step, None, AdaptResult]:
-        # zero-shot features of the images as they are
+        # zero-shot features of the unaugmented images
         clean = self.activations(lambda pixels: pixels.float() / 255)
         if self.feature_level is FeatureLevel.multi_scale:
             self.part.fit_feature_stats(clean)
         features = self.part.features(clean)
         if self.name == ZERO_SHOT:
             return self.finish(ZERO_SHOT)
-        # is there anything to learn, and for `auto` anything to build on?
+        # zero-shot is kept where nothing can be learned or, by `auto`, where learning looks unsafe
         reason = nothing_to_learn_reason(self.projected(features))
         if not reason and self.name == AUTO:
             complete = covers_all_classes(self.proportions(features, rounds=ROUNDS))
@@ -251,7 +259,7 @@ class _UnlabelledRun:
         return (yield from self.learn_and_fit(clean, features))
 
     def reason_to_skip(self, features: Float[Tensor, "N W"], *, complete: bool) -> str:
-        """Why `auto` should learn nothing; empty where it may."""
+        """Why `auto` should keep zero-shot; empty where it may learn."""
         return too_few_images(len(features)) or uninformative_names(
             self.zero_shot_logits(features), complete=complete
         )
@@ -259,7 +267,7 @@ class _UnlabelledRun:
     def learn_and_fit(
         self, clean: Tensor, before: Float[Tensor, "N W"]
     ) -> Generator[Step, None, AdaptResult]:
-        """Learn λ and fit a head; both are kept unless the answers show signs of collapse."""
+        """Train λ and fit a head; both are kept unless the answers show signs of collapse."""
         # learn λ on weak and strong views
         views = yield from self.look(clean)
         encoder = ComposedEncoder(self.part.tower, self.part.composer())
@@ -281,7 +289,7 @@ class _UnlabelledRun:
         return self.finish_adapted(before, self.fit_head(features), features=features, lam=lam, loop=loop)
 
     def norm_steps(self) -> Generator[Step, None, NormsResult]:
-        """The plain baseline. Of our checks it has one: that there is something to learn from."""
+        """Run a baseline as published, with one of our checks: that there is something to learn from."""
         clean = self.part.activations(self.context.pixels.float() / 255)
         features = self.part.features(clean)
         reason = nothing_to_learn_reason(features)
@@ -293,7 +301,7 @@ class _UnlabelledRun:
             return self.zero_shot_norms(features, end.outcome, end.reason)
         text, scale = self.objective_head(self.context.text.shape[1])
         loop = yield from self.learn(TrainableNorms(self.part.tower, text, logit_scale=scale), views)
-        # answers under the class names, whatever head the objective wanted
+        # answers by the class names, whatever head the objective was trained with
         tower = TrainableNorms(self.part.tower, self.context.text, logit_scale=self.logit_scale)
         values = {name: value[0] for name, value in loop.values.items()}
         with torch.no_grad():
@@ -306,10 +314,10 @@ class _UnlabelledRun:
     # ---- phases
 
     def look(self, clean: Tensor) -> Generator[Step, None, Views]:
-        """The images as they are, and V weak and V strong views of each, behind the frozen prefix."""
+        """Activations of the images and of V weak and V strong views of each, behind the frozen prefix."""
         random, count = runtime.generator(self.seed), self.config.views
         if self.method.fresh_views:
-            # the image is the weak view; strong ones are drawn at each step, and this one is for the checks
+            # the image is its own weak view; the loop draws strong views, and this one serves the checks
             strong_one = self.activations(lambda pixels: STRONG(pixels, random))
             return Views(clean, clean[None], strong_one[None])
         weak, strong = [], []
@@ -320,7 +328,7 @@ class _UnlabelledRun:
         return Views(clean, torch.stack(weak), torch.stack(strong))
 
     def activations(self, view: Callable[[Tensor], Tensor]) -> Tensor:
-        """(N …): a view of every image behind the frozen prefix, some images at a time."""
+        """Activations (N …) of a view of every image behind the frozen prefix, some images at a time."""
         parts = []
         for pixels in torch.split(self.context.pixels, IMAGES_AT_ONCE):
             self.guard.check()
@@ -330,7 +338,7 @@ class _UnlabelledRun:
     def learn(
         self, trainable: Trainable, views: Views, *, proportions: Tensor | None = None
     ) -> Generator[Step, None, LoopResult]:
-        """The loop, for as long as the deadline leaves."""
+        """Yield the loop's steps, with the time that is left until the deadline."""
         objective, limit = UNLABELLED_METHODS[self.chosen].objective, self.config.deadline_seconds
         assert objective is not None
         left = None if limit is None else max(0.0, limit - self.guard.seconds())
@@ -347,18 +355,18 @@ class _UnlabelledRun:
         return (yield from self.progress.track(steps, since=LOOK_SHARE))
 
     def draw_strong_views(self, rows: Tensor, generator: torch.Generator) -> Tensor:
-        """(B …): a new strong view of the images with these numbers, behind the frozen prefix."""
+        """Activations (B …) of a new strong view of the images in these rows, behind the frozen prefix."""
         return self.part.activations(STRONG(self.context.pixels[rows], generator))
 
     def best_fraction(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> tuple[Tensor, str]:
-        """The fraction of λ under which two views of an image agree most, and what is wrong with it.
+        """λ times the fraction under which two views of an image agree most, and its signs of collapse.
 
-        A published method is kept as it was learned.
+        A published method keeps all of λ.
         """
         fractions = (1.0,) if self.method.fresh_views else KEEP_FRACTIONS
         before = self.answer_stats(encoder, torch.zeros_like(lam), views)
-        tried = [(part * lam, self.answer_stats(encoder, part * lam, views)) for part in fractions]
-        best, after = max(tried, key=lambda one: one[1].agreement)
+        tried = [(keep * lam, self.answer_stats(encoder, keep * lam, views)) for keep in fractions]
+        best, after = max(tried, key=lambda pair: pair[1].agreement)
         return best, collapse_reason(before, after)
 
     @torch.no_grad()
@@ -374,7 +382,7 @@ class _UnlabelledRun:
     # ---- heads; W is the width of features, which hold the projected ones first
 
     def objective_head(self, width: int) -> tuple[Float[Tensor, "C W"], float]:
-        """What turns features into what the objective takes: logits, or the features themselves."""
+        """The head and logit scale of the objective: zero-shot's, or the identity for one on features."""
         objective = self.method.objective
         if objective is not None and find_objective(objective).on_features:
             return torch.eye(width, device=self.context.text.device), 1.0
@@ -391,7 +399,7 @@ class _UnlabelledRun:
         return fit_anchored_head(self.projected(features), self.context.text, logit_scale=self.logit_scale)
 
     def proportions(self, features: Float[Tensor, "N W"], *, rounds: int = 1) -> Float[Tensor, " C"]:
-        """How often each class is among the images, by the class centres."""
+        """The estimated proportion of each class among the images, from the class centres."""
         logits = self.class_centres(features).logits(self.projected(features))
         return estimate_proportions(logits, rounds=rounds)
 
@@ -402,17 +410,17 @@ class _UnlabelledRun:
             return None
         if kind == "anchored":
             return self.class_centres(features)
-        return self.balanced_head(features, counted=kind != "balanced")
+        return self.balanced_head(features, in_proportion=kind != "balanced")
 
-    def balanced_head(self, features: Float[Tensor, "N W"], *, counted: bool) -> Probe:
-        """Confident answers that use every class equally or, `counted`, as often as its centre is found."""
+    def balanced_head(self, features: Float[Tensor, "N W"], *, in_proportion: bool) -> Probe:
+        """A head of confident answers that uses every class equally often, or in estimated proportions."""
         width = features.shape[1]
         _, scale = self.part.zero_shot_head(self.context.text, width)
         start = self.class_centres(features).widened(width, factor=scale / self.logit_scale)
-        proportions = self.proportions(features) if counted else None
+        proportions = self.proportions(features) if in_proportion else None
         return fit_balanced_head(features, start, logit_scale=scale, proportions=proportions)
 
-    # ---- what is handed over
+    # ---- recipe and result
 
     def finish_adapted(
         self,
@@ -423,9 +431,12 @@ class _UnlabelledRun:
         lam: Tensor | None = None,
         loop: LoopResult | None = None,
     ) -> AdaptResult:
-        """The result for images with features `before` and now; zero-shot where answers use few classes."""
-        seen = before if features is None else features
-        logits = self.zero_shot_logits(seen) if head is None else head.logits(seen)
+        """The adapted result, or zero-shot where the adapted answers use too few classes.
+
+        `before` are the features at λ = 0, and `features` those at `lam`, where λ was trained.
+        """
+        adapted = before if features is None else features
+        logits = self.zero_shot_logits(adapted) if head is None else head.logits(adapted)
         reason = too_few_classes(logits)
         if reason:
             return self.finish(ZERO_SHOT, loop=loop, verdict=_zero_shot_verdict(reason))
@@ -458,8 +469,10 @@ class _UnlabelledRun:
             self.part.coefficients(lam),
             method=method,
             head=kind,
-            # a bias is short and may be large beside the differences it decides, so it stays float32
-            head_tensors={name: one if name == "bias" else one.half() for name, one in tensors.items()},
+            # a bias can be much larger than the differences it decides, so it is not rounded to float16
+            head_tensors={
+                name: tensor if name == "bias" else tensor.half() for name, tensor in tensors.items()
+            },
             config=self.config.as_dict(),
             seed=self.seed,
         )
@@ -470,7 +483,7 @@ def _zero_shot_verdict(reason: str) -> Verdict:
 
 
 def _adapted_verdict(method: str, changed: int, of: int) -> Verdict:
-    """What `auto` says of a result that it keeps."""
+    """The verdict of `auto` on an adapted result that passed its checks."""
     return Verdict(
         method,
         helped=None,

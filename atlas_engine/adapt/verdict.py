@@ -1,13 +1,13 @@
 """Was adapting worth it? Folds of labelled images, accuracies on the held-out ones, and the verdict.
 
-    folds = held_out_folds(images, folds=4)                      # (N): the fold that each image is held out
-    in labels = labels_per_fold(images.labels, folds)               # (R + 1, N): a training per fold, then
-    all logits = {ZERO_SHOT: …, "lpp": out_of_fold_logits(folds, …)}
+    folds = held_out_folds(images, folds=4)                  # (N): the fold of each image, 0 … 3
+    labels = labels_per_fold(images.labels, folds)           # (R N): a row per fold, and one with all labels
+    logits = {ZERO_SHOT: …, "lpp": out_of_fold_logits(folds, …)}
     verdict = decide_verdict(logits, images.labels, folds)
 
-The only image of a class is never held out, because nothing would be left to know the class by. There are no
-more folds than a class of median size has images, so that most classes lose an image whenever any does: a
-class that alone lost one of its two images would look weaker than it is.
+The only image of a class is never held out, because without it nothing shows the class. There are no more
+folds than the median class has images, so that most classes have an image in every fold: a class that lost
+one of its two images while the others lost none would be underrated.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = [
     "out_of_fold_logits",
 ]
 
-CHANCE = 1  # images; a lead must be larger to count
+CHANCE = 1  # a lead of so many images may be chance
 
 
 def held_out_folds(images: LabelledFeatures, *, folds: int, seed: int = 0) -> Int[Tensor, " N"]:
-    """The fold that each image is held out in, 0 … R − 1, or UNUSED for one that never is."""
-    # no more folds than the median class has images, and none for a class's only image
+    """The fold in which each image is held out, from 0, or UNUSED for an image that never is."""
+    # no more folds than the median class has images, and no fold for the only image of a class
     counts = images.counts
     several = counts[counts >= 2]
     most = max(2, int(several.median())) if len(several) else 2
@@ -49,7 +49,7 @@ def held_out_folds(images: LabelledFeatures, *, folds: int, seed: int = 0) -> In
 
 
 def labels_per_fold(labels: Int[Tensor, " N"], folds: Int[Tensor, " N"]) -> Int[Tensor, "R N"]:
-    """The labels of each training: a row per fold with that fold UNUSED, then a row with all labels."""
+    """Labels of each training: a row per fold in which that fold is UNUSED, then a row with all labels."""
     numbers = torch.arange(int(folds.max()) + 1, device=labels.device).unsqueeze(1)
     return torch.cat([labels.expand(len(numbers), -1).masked_fill(folds == numbers, UNUSED), labels[None]])
 
@@ -57,10 +57,10 @@ def labels_per_fold(labels: Int[Tensor, " N"], folds: Int[Tensor, " N"]) -> Int[
 def out_of_fold_logits(
     folds: Int[Tensor, " N"], logits_of: Callable[[int, Bool[Tensor, " N"]], Tensor]
 ) -> Float[Tensor, "N C"]:
-    """Logits of each image by the training that did not see it.
+    """Logits of each image from the training that did not see it.
 
-    `logits_of(run, mask)` gives the logits of the masked images by a training. An image that is never held
-    out gets those of the last training, which saw all images.
+    `logits_of(run, mask)` gives the logits of the masked images from one training. An image that is never
+    held out gets its logits from the last training, which saw all images.
     """
     count = int(folds.max()) + 1
     masks = [folds == run for run in range(count)] + [folds == UNUSED]
@@ -74,11 +74,11 @@ def out_of_fold_logits(
 def estimate_accuracies(
     logits: Mapping[str, Tensor], labels: Int[Tensor, " N"], folds: Int[Tensor, " N"]
 ) -> tuple[Estimate, ...]:
-    """The accuracy of each method on the held-out images, by its logits (N C) for them.
+    """The accuracy of each method on the held-out images, from its logits (N C).
 
-    Zero-shot never saw a label, so it is measured on all images where none can be held out.
+    Where no image can be held out, zero-shot alone is measured, on all images: it never saw a label.
     """
-    found = []
+    estimates = []
     for method, method_logits in logits.items():
         rows = folds != UNUSED
         if not bool(rows.any()):
@@ -86,27 +86,32 @@ def estimate_accuracies(
                 continue
             rows = torch.ones_like(rows)
         right, count = int(_is_right(method_logits, labels)[rows].sum()), int(rows.sum())
-        found.append(Estimate(method, right / count, *wilson_interval(right, count), count))
-    return tuple(found)
+        estimates.append(Estimate(method, right / count, *wilson_interval(right, count), count))
+    return tuple(estimates)
 
 
 def decide_verdict(
     logits: Mapping[str, Tensor], labels: Int[Tensor, " N"], folds: Int[Tensor, " N"]
 ) -> Verdict:
-    """The method to keep, by the held-out images. `logits` has zero-shot first and the preferred method last.
+    """The method to keep, by held-out images. `logits` has zero-shot first and the preferred method last.
 
-    The preferred method stands for all that learned, unless another one is right on more than one image more,
-    since one image may be chance. It is kept unless zero-shot is right on more images, or on all. A tie goes
-    to what was learned: it was tested without images that the kept model has seen. A lead of one image is not
-    called help.
+    1. Of the learned methods, take the preferred one, unless another is right on at least two images more:
+       a lead of one image may be chance.
+    2. Keep it, unless zero-shot is right on more images, or on all of them. A tie goes to the learned method,
+       because it was measured without images that the kept model has seen.
+    3. Say that it helped where it leads zero-shot by at least two images.
     """
     rows = folds != UNUSED
     if not bool(rows.any()):
         return _verdict_without_folds(logits, labels)
-    right = {method: int(_is_right(one, labels)[rows].sum()) for method, one in logits.items()}
+    right = {
+        method: int(_is_right(method_logits, labels)[rows].sum()) for method, method_logits in logits.items()
+    }
+    # the learned method: the preferred one, or a clearly better one
     *_, preferred = logits
     best = max((method for method in logits if method != ZERO_SHOT), key=right.__getitem__)
     learned = best if right[best] > right[preferred] + CHANCE else preferred
+    # against zero-shot
     count, before, after = int(rows.sum()), right[ZERO_SHOT], right[learned]
     held_out = f"of {count} images held out"
     if after < before or before == count:
@@ -123,7 +128,7 @@ def decide_verdict(
             learned,
             helped=None,
             sentence=f"No clear difference: {held_out}, adapted {tie if after == before else lead}. The "
-            "adapted model was kept, for it has learned from those as well by now.",
+            "adapted model was kept, because it has also learned from the images held out.",
         )
     return Verdict(
         learned,
@@ -135,14 +140,16 @@ def decide_verdict(
 def _verdict_without_folds(logits: Mapping[str, Tensor], labels: Tensor) -> Verdict:
     """The verdict where every class has one image, so that none can be held out."""
     right, count = int(_is_right(logits[ZERO_SHOT], labels).sum()), len(labels)
-    known = f"With one image a class nothing can be held out. Zero-shot names {right} of the {count} right"
+    known = f"With one image per class nothing can be held out. Zero-shot gets {right} of the {count} right"
     if right == count:
-        return Verdict(ZERO_SHOT, helped=False, sentence=f"{known}, so it was kept. Add a second image each.")
+        return Verdict(
+            ZERO_SHOT, helped=False, sentence=f"{known}, so it was kept. Add a second image to each class."
+        )
     return Verdict(
         list(logits)[-1],
         helped=None,
-        sentence=f"{known}, so adapting is likely to help, but how much is not known. Add a second image "
-        "each to find out.",
+        sentence=f"{known}, so adapting is likely to help, but how much is not known. Add a second image to "
+        "each class to find out.",
     )
 
 

@@ -200,7 +200,7 @@ def validate_tensors(
     if tensors.keys() != shapes.keys():
         raise RecipeError(
             f"a head of this kind keeps {_join_names(shapes)}, but got {_join_names(tensors)}. "
-            "Rebuild it from what it has saved."
+            "Rebuild it from the tensors that it saved."
         )
     for name, shape in shapes.items():
         if tuple(tensors[name].shape) != shape:
@@ -209,7 +209,7 @@ def validate_tensors(
                 f"{shape}. Use the classes and the model that the head was made with."
             )
         if not bool(torch.isfinite(tensors[name]).all()):
-            raise RecipeError(f"the head's '{name}' holds NaN or infinity. Make the head anew.")
+            raise RecipeError(f"the head's '{name}' holds NaN or infinity. Fit the head again.")
     return {name: tensors[name].detach().float().clone() for name in shapes}
 
 

@@ -32,7 +32,7 @@ from atlas_engine.heads.base import (
 __all__ = ["LPP", "Descent", "descend"]
 
 ITERATIONS = 50  # few keep w small where classes separate; the paper takes 300 and lets validation choose
-LOGITS_PER_LR = 2.5
+LOGITS_PER_LR = 2.5  # largest change of a logit in one step of joint training, in units of the learning rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class LPP:
 
     @classmethod
     def fitted(cls, support: LabelledFeatures, *, iterations: int = ITERATIONS) -> LPP:
-        """The probe after so many rounds of block majorise-minimise."""
+        """The probe after ``iterations`` rounds of block majorise-minimise."""
         end = descend(support, iterations=iterations)
         return cls(end.w, end.alpha, support.text, support.logit_scale, end.seen)
 
@@ -72,7 +72,7 @@ class LPP:
 
     @property
     def rates(self) -> Mapping[str, TensorRate]:
-        """Rates at which no step moves a logit by more than 2.5 times the loop's learning rate.
+        """Rates at which a step on either tensor changes a logit by at most 2.5 times the loop's rate.
 
         AdamW moves an entry by at most lr, and |Δlogit| ≤ ‖f‖₁ lr ≤ √D lr for w, |f · t| lr ≤ lr for α.
         Weight decay pulls w to zero, which is the text alone; it would pull α away from zero-shot.
@@ -109,7 +109,7 @@ class Descent:
 
 
 def descend(support: LabelledFeatures, *, iterations: int) -> Descent:
-    """w and α after so many rounds.
+    """w and α after ``iterations`` rounds, each a step on w and then a step on α.
 
     w never leaves the span of the features, so everything is computed in min(N, D) coordinates of that span.
     """

@@ -1,10 +1,12 @@
-"""Linear probes: logistic regression on the features, from zero or from the class names.
+"""Linear probes: logistic regression on features, regularised towards zero or towards the class names.
 
-    logits = f Vᵀ + b,   with   mean cross-entropy + ‖V − V₀‖² / (2 c N)   minimised by L-BFGS
+    logits = f Vᵀ + b
+    loss   = mean cross-entropy + ‖V − V₀‖² / (2 c N)        minimised over V and b by L-BFGS
 
-V₀ is 0, as in CLIP's own linear probe (Radford et al., ICML 2021, appendix A.3), or logit_scale · text, which
-starts at zero-shot and is pulled back to it (as CLAP, CVPR 2024). The pull falls as 1/N: more images, less
-prior. CLIP sweeps c on validation images; we have none, so c is fixed for features of length 1.
+The prior V₀ is 0 in CLIP's own linear probe (Radford et al., ICML 2021, appendix A.3), and logit_scale · text
+in the text probe, which thus starts at zero-shot (as CLAP, CVPR 2024). The penalty falls as 1/N: the more
+images, the weaker the prior. CLIP chooses c on validation images; a few-shot support has none to spare, so c
+is a constant here, for features of length 1.
 """
 
 from __future__ import annotations
@@ -23,13 +25,12 @@ from atlas_engine.heads.base import LabelledFeatures, TensorRate, validate_tenso
 
 __all__ = ["Probe"]
 
-INVERSE_STRENGTH = 10.0  # c
-TEXT_INVERSE_STRENGTH = (
-    0.25  # c over logit_scale²; best at 1, 4 and 16 images a class on the bank's data sets
-)
-ITERATIONS = 200
+INVERSE_STRENGTH = 10.0  # c where V₀ is 0
+TEXT_INVERSE_STRENGTH = 0.25
+"""c / logit_scale² where V₀ is the text; best with 1, 4 and 16 images per class on the bank's data sets."""
+ITERATIONS = 200  # at most, of L-BFGS
 PRIORS = ("zero", "text")
-LOGITS_PER_LR = 2.5
+LOGITS_PER_LR = 2.5  # largest change of a logit in one step of joint training, in units of the learning rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ class Probe:
 
     @classmethod
     def start(cls, support: LabelledFeatures, *, prior: str = "zero") -> Probe:
-        """V₀ with a bias of zero: the probe before it has seen an image."""
+        """The probe before any image: V₀ as the weight, and a bias of 0."""
         if prior not in PRIORS:
             raise ConfigError(unknown_name("start of a linear probe", prior, PRIORS))
         weight = support.text * (support.logit_scale if prior == "text" else 0.0)
@@ -51,14 +52,14 @@ class Probe:
     def fitted(
         cls, support: LabelledFeatures, *, prior: str = "zero", inverse_strength: float = INVERSE_STRENGTH
     ) -> Probe:
-        """The minimum of the (convex) loss. A class without images keeps its row of V₀ and a bias of zero."""
+        """The probe at the minimum of the convex loss. A class without images keeps V₀ and a bias of 0."""
         start = cls.start(support, prior=prior)
         with torch.inference_mode(False), torch.enable_grad():
             return start.at(_minimise(start, support, inverse_strength))
 
     @classmethod
     def fitted_from_text(cls, support: LabelledFeatures) -> Probe:
-        """The probe with V₀ = logit_scale · text, weakly pulled back to it."""
+        """The probe at the minimum of the loss with V₀ = logit_scale · text."""
         return cls.fitted(
             support, prior="text", inverse_strength=TEXT_INVERSE_STRENGTH * support.logit_scale**2
         )
@@ -75,36 +76,36 @@ class Probe:
         return cls(**validate_tensors(tensors, {"weight": tuple(text.shape), "bias": (len(text),)}))
 
     def widened(self, width: int, *, factor: float) -> Probe:
-        """The probe with the same logits on features [f / factor, …] of ``width`` numbers."""
+        """The probe that gives the same logits on wider features (B ``width``) that begin with f / factor."""
         return Probe(factor * F.pad(self.weight, (0, width - self.weight.shape[1])), self.bias)
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
-        """Weight and bias."""
+        """``weight`` (C D) and ``bias`` (C)."""
         return {"weight": self.weight, "bias": self.bias}
 
     @property
     def rates(self) -> Mapping[str, TensorRate]:
-        """As `LPP.rates`: no step moves a logit by more than 2.5 times the loop's learning rate."""
+        """Rates at which a step on either tensor changes a logit by 2.5 lr at most: ‖f‖₁ ≤ √D (see `LPP`)."""
         width = self.weight.shape[1]
         return {"weight": TensorRate(LOGITS_PER_LR * width**-0.5), "bias": TensorRate(LOGITS_PER_LR)}
 
     def logits(
         self, features: Float[Tensor, "B D"], overrides: Mapping[str, Tensor] | None = None
     ) -> Float[Tensor, "B C"]:
-        """f Vᵀ + b."""
+        """f Vᵀ + b, with ``overrides`` in place of the probe's own weight or bias."""
         tensors = {**self.tensors, **(overrides or {})}
-        return features.float() @ tensors["weight"].T + tensors["bias"]
+        return features.float() @ tensors["weight"].T + tensors["bias"]  # (B D) @ (D C) + (C) -> (B C)
 
     def at(self, values: Mapping[str, Tensor]) -> Probe:
-        """The same probe with another weight or bias."""
+        """The probe with these values as its weight or bias."""
         return dataclasses.replace(self, **{name: value.detach() for name, value in values.items()})
 
 
 def _minimise(start: Probe, support: LabelledFeatures, inverse_strength: float) -> dict[str, Tensor]:
-    """Weight and bias at the minimum of the loss, by L-BFGS from ``start``."""
+    """Weight and bias at the minimum of the loss, by L-BFGS from ``start``, which holds V₀."""
     features, labels = support.features[support.used], support.labels[support.used]
-    seen = (support.counts > 0).float()  # (C): only classes with images move
+    has_images = (support.counts > 0).float()  # (C): the other classes do not move
     weight, bias = start.weight.clone().requires_grad_(), start.bias.clone().requires_grad_()
     optimiser = torch.optim.LBFGS(
         [weight, bias], max_iter=ITERATIONS, tolerance_grad=1e-6, line_search_fn="strong_wolfe"
@@ -112,10 +113,10 @@ def _minimise(start: Probe, support: LabelledFeatures, inverse_strength: float) 
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        change = (weight - start.weight) * seen.unsqueeze(1)
-        logits = features @ (start.weight + change).T + bias * seen
-        pull = change.square().sum() / (2.0 * inverse_strength * len(labels))
-        value = F.cross_entropy(logits, labels) + pull
+        change = (weight - start.weight) * has_images.unsqueeze(1)
+        logits = features @ (start.weight + change).T + bias * has_images
+        penalty = change.square().sum() / (2.0 * inverse_strength * len(labels))
+        value = F.cross_entropy(logits, labels) + penalty
         torch.autograd.backward(value)
         return value
 

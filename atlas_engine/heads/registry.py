@@ -25,7 +25,7 @@ __all__ = ["HEADS", "UNLABELLED_HEADS", "FeatureLevel", "HeadSpec", "LabelledHea
 
 
 class FeatureLevel(Enum):
-    """Which features of the image tower a head works on; each level contains the ones before it."""
+    """The features of the image tower that a head works on; each level adds to the level before it."""
 
     projected = "the embedding that is compared with text"
     penultimate = "and the features before that projection"
@@ -48,32 +48,32 @@ FitHead = Callable[[LabelledFeatures], Head]
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSpec:
-    """One head: what a recipe that names it needs to know."""
+    """One row: what a recipe needs to know about the head that it names."""
 
     name: str
     """The head's name in recipes and tables."""
     help: str
-    """What it is, in one line."""
+    """A description, in one line."""
     paper: str
-    """Where it comes from."""
+    """The paper that proposed it."""
     rebuild: RebuildHead
     """Makes the head from the tensors that a recipe stored."""
     feature_level: FeatureLevel = FeatureLevel.projected
-    """The features it works on."""
+    """The features that it works on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledHeadSpec(HeadSpec):
-    """A head that is fitted to labelled features."""
+    """One row for a head that is fitted to labelled features, alone or together with the coefficients."""
 
     initialise: FitHead
-    """Makes the head that joint training with the coefficients starts from."""
+    """Makes the head from which joint training with the coefficients starts."""
     fit_alone: FitHead
-    """Fits the head by itself, on features that no longer change."""
+    """Fits the head on features that stay fixed."""
     extra_views: int = 0
-    """Random views of each image that it is fitted on, besides the image itself."""
+    """Random views of each image that the head is fitted on, in addition to the image itself."""
     fit_after: bool = False
-    """`initialise` fits it once the coefficients are learned under the class names; no joint training."""
+    """Learn the coefficients under zero-shot, then fit the head with `initialise`: no joint training."""
 
 
 _LABELLED = (
@@ -141,7 +141,7 @@ _UNLABELLED = (
     ),
     HeadSpec(
         name="balanced",
-        help="confident answers that use every class alike, for images without labels",
+        help="confident answers that use every class equally often, for images without labels",
         paper="after RIM (Krause, Perona and Gomes, NIPS 2010)",
         rebuild=Probe.from_tensors,
         feature_level=FeatureLevel.multi_scale,
@@ -163,7 +163,7 @@ UNLABELLED_HEADS = MappingProxyType({spec.name: spec for spec in _UNLABELLED})
 
 
 def find_head(name: str) -> HeadSpec:
-    """The row of that name in either table, or an error that offers the nearest."""
+    """The row of that name in either table, or a `ConfigError` that suggests the nearest name."""
     specs: dict[str, HeadSpec] = {**HEADS, **UNLABELLED_HEADS}
     if name not in specs:
         raise ConfigError(unknown_name("head", name, specs))

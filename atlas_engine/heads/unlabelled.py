@@ -1,7 +1,7 @@
 """Heads that are fitted to images without labels: class centres, and confident answers in proportion.
 
-**Anchored head.** The images of a domain lie around a centre of their own, and a class lies beside where its
-name points:
+**Anchored head.** The images of a domain lie around a common centre m, and the centre of each class lies near
+where its name points from there:
 
     μ_k = m + γ (t_k − t̄) + δ_k                              the centre of class k
     m   = mean of f_i − γ Σ_k z_ik (t_k − t̄)                 the domain, once classes are accounted for

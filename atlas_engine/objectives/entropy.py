@@ -1,9 +1,9 @@
 """Entropy minimisation without collapse: confident answers that are diverse, or in given proportions.
 
 Entropy alone (Tent, ICLR 2021) is smallest where every image gets the same answer. Subtracting the entropy of
-the mean answer (as SHOT, ICML 2020) rewards answers that differ. But it rewards all classes alike, and so
-invents those that are missing among the images; `ProportionalEntropy` draws the mean answer to proportions
-that were estimated before.
+the mean answer (as SHOT, ICML 2020) rewards answers that differ. But it rewards all classes equally, and so
+assigns images to classes that none of them show. `ProportionalEntropy` therefore pulls the mean answer to
+proportions that were estimated before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Losses of task arithmetic: learn several tasks at once, or forget one and keep another.
 
-All tasks share one head, the classes of the first task first. An image is judged among the classes of its own
-task alone, which its label tells.
+All tasks share one head, with the classes of the first task first. The loss of an image is taken over the
+classes of its own task alone; its label says which task that is.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class TaskCrossEntropy:
 class Forgetting:
     """−CE of the first task's images + CE of the second's (aTLAS, section 4: negation), by their weights.
 
-    An image whose class has a probability below 1/C is not classified right, whatever the others have. So
-    beyond ``enough`` · ln C its cross-entropy earns nothing more, and images that are forgotten already do
-    not drown those that are not. The paper's own loss, which is unbounded, is ``enough=math.inf``.
+    An image whose class has a probability below 1/C is never classified right. So the cross-entropy of a
+    forgotten image is clamped at ``enough`` · ln C, and images that are forgotten already do not outweigh
+    those that are not. The paper's own loss, which is unbounded, is ``enough=math.inf``.
     """
 
     sizes: tuple[int, int]
@@ -66,7 +66,7 @@ class Forgetting:
 
 @dataclass(frozen=True)
 class TaskEntropy:
-    """Entropy of each answer among the task's own classes; a label tells the task, its class is not used.
+    """Entropy of each answer among the task's own classes; of a label only its task is used.
 
     AdaMerging (ICLR 2024) minimises it to mix task vectors without labels.
     """

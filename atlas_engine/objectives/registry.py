@@ -27,11 +27,11 @@ class ObjectiveSpec:
     name: str
     """Its name in methods and tables."""
     help: str
-    """What it is, in one line."""
+    """A description, in one line."""
     paper: str
-    """Where it comes from."""
+    """The paper that proposed it."""
     make: Callable[..., Objective]
-    """Makes it from its settings by name; all have defaults but `proportions`."""
+    """Makes the objective from its settings by name; all but `proportions` have defaults."""
     needs_labels: bool = False
     """Every batch has labels."""
     needs_strong: bool = False
@@ -84,7 +84,7 @@ _ROWS = (
     ),
     ObjectiveSpec(
         name="simclr",
-        help="two views of an image alike, those of two images not",
+        help="similar features for two views of an image, different ones for two images",
         paper="SimCLR (Chen et al., ICML 2020)",
         make=SimCLR,
         needs_strong=True,
@@ -96,7 +96,7 @@ OBJECTIVES = MappingProxyType({spec.name: spec for spec in _ROWS})
 
 
 def find_objective(name: str) -> ObjectiveSpec:
-    """The row of that name, or an error that offers the nearest."""
+    """The row of that name, or a `ConfigError` that suggests the nearest name."""
     if name not in OBJECTIVES:
         raise ConfigError(unknown_name("objective", name, OBJECTIVES))
     return OBJECTIVES[name]

@@ -1,8 +1,8 @@
-"""SAR: entropy of the images that are sure enough to learn from (Niu et al., ICLR 2023).
+"""SAR: entropy of the images that are confident enough to learn from (Niu et al., ICLR 2023).
 
 SAR has three parts. The filter of reliable images is here. Sharpness-aware gradients, taken at weights moved
 uphill, and the reset of a run whose loss shows that it has collapsed are the loop's ``sharpness`` and
-``collapse_below``, whose values `registry` sets. The filter is applied anew at the moved weights, where the
+``collapse_below``, whose values `registry` sets. The filter is applied again at the moved weights, where the
 paper keeps only images that pass it at both.
 """
 

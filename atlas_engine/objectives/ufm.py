@@ -1,7 +1,7 @@
 """UFM, unsupervised FixMatch: confident answers on a weak view are the targets of the strong view.
 
-The test-time objective of aTLAS (arXiv 2407.02880), after FixMatch (NeurIPS 2020). Two things happen outside
-the loss: each epoch the batch source asks which images to trust, and fills a quarter of each batch with them.
+The test-time objective of aTLAS (arXiv 2407.02880), after FixMatch (NeurIPS 2020). Part of the method is in
+the sampler: at each epoch it chooses images to trust, and fills up to a quarter of each batch with them.
 
     labels = trusted_labels(logits)                       # (N): class numbers, UNTRUSTED for all but a few
     loss = UFM()(logits_fn, Batch(weak, labels=labels[rows], strong=strong, progress=0.3))
@@ -24,7 +24,7 @@ from atlas_engine.objectives.base import Batch, LogitsFn, weighted_mean
 __all__ = ["UFM", "UNTRUSTED", "trusted_labels"]
 
 UNTRUSTED = -1
-"""The label of an image whose class we do not claim to know."""
+"""The label of an image whose predicted class is not trusted."""
 
 TRUST_ONE_IN, MAX_TRUSTED = 10, 100  # trusted of a class: a tenth of N / C images, at most 100
 

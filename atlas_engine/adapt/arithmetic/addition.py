@@ -1,11 +1,11 @@
 """One model for several tasks: from images of each to a result.
 
-    search    one coefficient for all vectors together, 0 … 1: the best mean over tasks
-    learn     from there, the mean of the tasks' cross-entropies over λ per block      (aTLAS, section 4)
-    choose    whichever is best on the held-out images, on the mean over tasks
+    search    one coefficient in 0 … 1 for all vectors: the best mean accuracy over tasks
+    learn     from there, λ per block, on the mean of the tasks' cross-entropies        (aTLAS, section 4)
+    choose    the candidate with the best mean accuracy on held-out images
 
-A task's accuracy is measured against that of its own fine-tuned model, θ0 + τ, where the bank has its vector:
-the normalised accuracy. Where nothing beats zero-shot, it stays and the verdict says so.
+Where the bank has a task's own vector, its accuracy is also given as a share of that of its fine-tuned model,
+θ0 + τ: the normalised accuracy. Where nothing beats zero-shot, zero-shot is kept and the verdict says so.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ __all__ = [
 
 UNIFORM, SCALAR, ADAMERGING, ATLAS = "uniform", "scalar", "adamerging", "atlas"
 ADDITIONS = (AUTO, UNIFORM, SCALAR, ADAMERGING, ATLAS)
-"""Whichever is best; 1/T each; one searched coefficient; learned without labels; learned with them."""
+"""The best of scalar and atlas; 1/T for every vector; one searched coefficient; λ learned without labels; λ
+learned with labels."""
 
 OWN = "own vector"
-"""A model for each task: the base and the task's own vector, at 1."""
+"""For comparison, a model for each task: the base plus the task's own vector."""
 
-UNLABELLED_START = 0.3  # AdaMerging's own: without labels there is nothing to search by
-PATIENCE = 3  # coefficients in a row without a new best end the search
+UNLABELLED_START = 0.3  # AdaMerging's own start: without labels, no coefficient can be searched
+PATIENCE = 3  # coefficients in a row without a new best, after which the search ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,7 @@ class _Candidate:
 
 
 def named_tasks(tasks: Mapping[str, Support] | Sequence[Support]) -> dict[str, Support]:
-    """Several tasks by name: their own, or a number each."""
+    """The tasks by name; those without names are called "task 1", "task 2", …"""
     by_name = dict(tasks) if isinstance(tasks, Mapping) else {f"task {n}": t for n, t in enumerate(tasks, 1)}
     if len(by_name) < 2:
         raise SupportError(f"got {len(by_name)} task(s), but adding needs at least 2. For one, use few_shot.")
@@ -77,7 +78,7 @@ def named_tasks(tasks: Mapping[str, Support] | Sequence[Support]) -> dict[str, S
 
 
 def task_vectors_for(bank: TaskVectorBank, tasks: Sequence[str]) -> TaskVectorBank:
-    """The tasks' own vectors, found by name or data set; the whole bank where one has none."""
+    """The tasks' own vectors, found by name or data set; the whole bank if a task has none in it."""
     own = [vector_of(bank, task) for task in tasks]
     known = [vector for vector in own if vector is not None]
     return bank.select(dict.fromkeys(known)) if len(known) == len(own) else bank
@@ -86,7 +87,7 @@ def task_vectors_for(bank: TaskVectorBank, tasks: Sequence[str]) -> TaskVectorBa
 def add(
     context: AdaptContext, *, method: str, config: AddConfig, seed: int, stop: StopFlag
 ) -> Generator[Step, None, AdaptResult]:
-    """Yield the steps of finding one λ for all tasks of the context, then the result."""
+    """Yield the steps of finding one λ for all tasks of the context, then return the result."""
     if method not in ADDITIONS:
         raise ConfigError(unknown_name("addition", method, ADDITIONS))
     run = ArithmeticRun(context, config, seed=seed, stop=stop)
@@ -116,7 +117,7 @@ def _mean(scores: Sequence[TaskScore]) -> float:
 
 
 class _Addition:
-    """One run of adding: candidates at single coefficients, the search, and the result."""
+    """One run: candidates with one coefficient for all vectors, the search among them, and the result."""
 
     def __init__(self, run: ArithmeticRun, config: AddConfig) -> None:
         self.run, self.config = run, config
@@ -137,13 +138,12 @@ class _Addition:
             yield self.run.progress.phase("search", index - 1, count, share=share)
             if self.run.stop.is_set() or since == PATIENCE:
                 break
-            one = self.at(SCALAR, index * self.config.grid)
-            best, since = (one, 0) if one.mean > best.mean else (best, since + 1)
+            candidate = self.at(SCALAR, index * self.config.grid)
+            best, since = (candidate, 0) if candidate.mean > best.mean else (best, since + 1)
         return _Candidate(SCALAR, best.table, best.scores)
 
     def own_scores(self) -> tuple[TaskScore | None, ...]:
-        """The score of each task by its own fine-tuned model; None where its vector is not among those
-        added."""
+        """The score of each task's own fine-tuned model; None where the bank lacks its vector."""
         context, found = self.run.context, []
         for number, task in enumerate(context.tasks):
             vector = vector_of(context.bank, task.name)
@@ -152,7 +152,7 @@ class _Addition:
         return tuple(found)
 
     def finish(self, candidates: Sequence[_Candidate], *, asked: str, loop: LoopResult | None) -> AdaptResult:
-        """The best candidate or, where one method was asked for, its own."""
+        """The result of the best candidate for `auto`, else of the last, which the chosen method made."""
         base, own = candidates[0], self.own_scores()
         kept = max(candidates, key=lambda one: one.mean) if asked == AUTO else candidates[-1]
         tasks = [task.name for task in self.run.context.tasks]

@@ -13,27 +13,27 @@ __all__ = ["AddConfig", "ArithmeticConfig", "NegateConfig"]
 STEPS, SHARE, GRID = (
     "optimiser steps",
     "share of the tower's weights, from its end, whose λ is learned; 1 for all",
-    "distance of the coefficients of a scalar search",
+    "step between the coefficients of a scalar search",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArithmeticConfig(Settings):
-    """Settings that forgetting and adding share."""
+    """Settings that negation and addition share."""
 
     steps: int = setting(30, help=STEPS, low=0, high=100_000)
     lr: float = setting(0.02, help="learning rate of the first step", low=0.0, high=100.0)
     weight_decay: float = setting(0.0, help="pull of the coefficients to zero", low=0.0)
-    batch: int = setting(48, help="images per step, as many of each task", low=1)
+    batch: int = setting(48, help="images per step, equally many of each task", low=1)
     views: int = setting(2, help="views of each image, made once and kept: itself, then random ones", low=1)
     share: float = setting(0.5, help=SHARE, low=0, high=1)
-    held_out: float = setting(0.5, help="share of a class to choose by, never learned from", low=0, high=0.9)
-    score_every: int = setting(5, help="steps between two looks at what is held out", low=1)
+    held_out: float = setting(0.5, help="share of each class that is held out, to choose by", low=0, high=0.9)
+    score_every: int = setting(5, help="steps between two scores on held-out images", low=1)
     grid: float = setting(0.05, help=GRID, low=0.001, high=1)
     deadline_seconds: float | None = setting(None, help="end the learning after this time", low=0.0)
 
     def loop(self, *, keep: str) -> OptimiseConfig:
-        """How the loop learns; `keep` is `best` where it is scored, else `last`."""
+        """The settings of the loop; `keep` is `best` where it is scored, else `last`."""
         return OptimiseConfig(
             steps=self.steps,
             lr=self.lr,

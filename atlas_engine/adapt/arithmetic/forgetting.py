@@ -1,9 +1,9 @@
-"""How much a negation forgets at each strength: what a slider shows.
+"""How much a negation forgets at each strength, as the page's slider shows.
 
     for point in forgetting_curve(engine, result.recipe, target, control):
         point.scale, point.target, point.control             # 0.5, 0.21, 0.93
 
-At 0 the model is zero-shot, at 1 it is what the recipe says.
+Strength 0 is zero-shot, 1 is the recipe's own λ.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class RecipeAnswers(Protocol):
-    """What answers by a recipe: `atlas_engine.Atlas` does."""
+    """Anything that gives the logits of a recipe's model, such as `atlas_engine.Atlas`."""
 
     backbone: Backbone
 
@@ -84,16 +84,15 @@ def _accuracy(
     engine: RecipeAnswers, recipe: Recipe, task: str, support: Support, bank: TaskVectorBank | None
 ) -> float:
     known = task_classes(recipe)[task]
-    strange = [name for name in support.classes if name not in known]
-    if strange:
+    unknown = [name for name in support.classes if name not in known]
+    if unknown:
         raise SupportError(
-            f"'{strange[0]}' is no {task} class of this recipe. It has: {', '.join(known)}. Give those."
+            f"'{unknown[0]}' is no {task} class of this recipe. It has: {', '.join(known)}. Give those."
         )
-    shape = engine.backbone.preprocessing
-    pixels = support.pixels(shape.size, resize=shape.resize, interpolation=shape.interpolation)
+    spec = engine.backbone.preprocessing
+    pixels = support.pixels(spec.size, resize=spec.resize, interpolation=spec.interpolation)
     columns = task_columns(recipe, task)
     logits = engine.logits(recipe, pixels, bank=bank)[:, columns]
     truth = torch.tensor([known.index(support.classes[label]) for label in support.labels])
-    return predictions_from_logits(tuple(picture.name for picture in support.images), known, logits).accuracy(
-        truth
-    )
+    names = tuple(image.name for image in support.images)
+    return predictions_from_logits(names, known, logits).accuracy(truth)

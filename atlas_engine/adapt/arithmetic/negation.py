@@ -1,12 +1,12 @@
 """Forget a set of classes and keep another: from images of both to a result.
 
-    search    one coefficient for the target's own vector, −1 … 0: the lowest target within the bound
-    learn     −CE(target) + CE(control) over λ per block            (aTLAS, arXiv 2407.02880, section 4)
-    scale     the learned λ, as far as the bound allows
-    choose    whichever forgets most of the held-out images, with the control within the bound
+    search    one coefficient in −1 … 0 for the target's own vector: the lowest target accuracy in the bound
+    learn     λ per block, on −CE(target) + CE(control)             (aTLAS, arXiv 2407.02880, section 4)
+    scale     the learned λ by the factor that forgets most within the bound
+    choose    the candidate that forgets most of the held-out target images within the bound
 
-The bound: the control keeps at least a share (`keep`) of its zero-shot accuracy, on held-out images.
-Where nothing is forgotten within the bound, zero-shot stays and the verdict says so.
+The bound: on held-out images, the control keeps at least a share (`keep`) of its zero-shot accuracy. Where
+nothing is forgotten within the bound, zero-shot is kept and the verdict says so.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ __all__ = ["ATLAS", "CONTROL", "NEGATIONS", "SCALAR", "TARGET", "negate"]
 TARGET, CONTROL = "target", "control"
 SCALAR, ATLAS = "scalar", "atlas"
 NEGATIONS = (AUTO, SCALAR, ATLAS)
-"""Whichever is better, one searched coefficient for one vector, or learned coefficients per block."""
+"""The better of the two; one searched coefficient for one vector; learned coefficients per block."""
 
 LARGEST_SCALE, SCALE_STEP = 4.0, 0.25  # of the learned λ
-SLACK = 0.1  # a control so far below the bound ends a search: larger coefficients are worse still
+SLACK = (
+    0.1  # a control this far below the bound ends a search, because larger coefficients only make it worse
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class _Candidate:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The lower the better: less of the target, then more of the control."""
+        """Lower is better: fewer target images right, then more control images right."""
         return self.target.right, -self.control.right
 
 
@@ -72,8 +74,9 @@ def negate(
 ) -> Generator[Step, None, AdaptResult]:
     """Yield the steps of forgetting the context's first task while keeping its second, then the result.
 
-    `vector` is the target's own, which a scalar search scales; by default the one whose images are nearest
-    or, where the bank does not know, the one without which fewest target images are named right.
+    `vector` names the target's own vector, which the scalar search scales. By default it is the one whose
+    training images are nearest or, where the bank does not record them, the one whose subtraction leaves the
+    fewest target images right.
     """
     if method not in NEGATIONS:
         raise ConfigError(unknown_name("negation", method, NEGATIONS))
@@ -94,7 +97,7 @@ def negate(
 
 
 def _own_vector(run: ArithmeticRun, name: str | None) -> str:
-    """The vector to scale: as named, by its data set's centroid, or by trying each one."""
+    """The vector to scale: the given one, else the one with the nearest centroid, else by trying each."""
     bank = run.context.bank
     if name is not None:
         bank.select([name])  # an unknown name is refused here, with the nearest
@@ -108,7 +111,7 @@ def _own_vector(run: ArithmeticRun, name: str | None) -> str:
 
 
 def _right_without(run: ArithmeticRun, vector: str) -> int:
-    """How many target images to learn from are named right with this vector subtracted once."""
+    """How many of the target images to learn from are classified right with this vector subtracted."""
     own = run.learned.of(0)
     return own.scores(run.tower.logits(run.tower.uniform({vector: -1.0}), own.pixels))[0].right
 
@@ -128,9 +131,10 @@ def _search_scalar(
         yield run.progress.phase("search", index - 1, count, share=share)
         if run.stop.is_set():
             break
-        one = _candidate(run, SCALAR, run.tower.uniform({vector: -index * config.grid}))
-        best = one if one.within_bound(base, config.keep) and one.rank < best.rank else best
-        if not one.within_bound(base, config.keep - SLACK):
+        candidate = _candidate(run, SCALAR, run.tower.uniform({vector: -index * config.grid}))
+        if candidate.within_bound(base, config.keep) and candidate.rank < best.rank:
+            best = candidate
+        if not candidate.within_bound(base, config.keep - SLACK):
             break
     return _Candidate(SCALAR, best.table, best.target, best.control)
 
@@ -140,9 +144,10 @@ def _best_scale(training: ArithmeticTraining, lam: Tensor, base: _Candidate, *, 
     best = _Candidate(ATLAS, base.table, base.target, base.control)
     for index in range(1, round(LARGEST_SCALE / SCALE_STEP) + 1):
         scaled = index * SCALE_STEP * lam
-        one = _Candidate(ATLAS, training.table(scaled), *training.scores(scaled))
-        best = one if one.within_bound(base, keep) and one.rank < best.rank else best
-        if not one.within_bound(base, keep - SLACK):
+        candidate = _Candidate(ATLAS, training.table(scaled), *training.scores(scaled))
+        if candidate.within_bound(base, keep) and candidate.rank < best.rank:
+            best = candidate
+        if not candidate.within_bound(base, keep - SLACK):
             break
     return best
 
@@ -192,7 +197,7 @@ def _verdict(kept: _Candidate, base: _Candidate, keep: float) -> Verdict:
 
 
 def _compared_to_bound(left: float, keep: float) -> str:
-    """How the share of the control that is left compares with what was asked for.
+    """The end of the verdict's sentence: the share of the control's accuracy that is left, against `keep`.
 
     >>> _compared_to_bound(0.97, 0.95), _compared_to_bound(1.14, 0.95)
     (', which is 97% of before (95% was asked for)', ', none fewer')

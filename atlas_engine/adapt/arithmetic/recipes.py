@@ -56,7 +56,7 @@ def task_columns(recipe: Recipe, task: str) -> list[int]:
     known = task_classes(recipe)
     if task not in known:
         raise RecipeError(unknown_name("task of this recipe", task, known))
-    strange = [name for name in known[task] if name not in recipe.classes]
-    if strange:
-        raise RecipeError(f"class '{strange[0]}' of '{task}' is none of the recipe's. Make the recipe anew.")
+    unknown = [name for name in known[task] if name not in recipe.classes]
+    if unknown:
+        raise RecipeError(f"class '{unknown[0]}' of '{task}' is none of the recipe's. Make the recipe again.")
     return [recipe.classes.index(name) for name in known[task]]

@@ -1,4 +1,4 @@
-"""The images of several tasks, split in two: to learn from, and to choose by.
+"""The images of several tasks, split into those to learn from and those held out.
 
 learned, held_out = split_held_out(context, share=0.35, seed=0)
 [score.share for score in held_out.scores(logits)]         # one per task, among its own classes
@@ -26,7 +26,7 @@ NEAR_DUPLICATE = 2.0  # of 255: images of a class that differ by less are on the
 
 @dataclass(frozen=True)
 class TaskScore:
-    """How many of a task's images are named right."""
+    """How many of a task's images are classified right."""
 
     right: int
     total: int
@@ -43,7 +43,7 @@ class TaskScore:
 
 @dataclass(frozen=True, eq=False)
 class TaskImages:
-    """Images of several tasks. Labels count through the classes of all tasks, as `AdaptContext.head` does."""
+    """Images of several tasks. Labels number the classes of all tasks, as rows of `AdaptContext.head`."""
 
     pixels: UInt8[Tensor, "N 3 S S"]
     labels: Int[Tensor, " N"]  # 0 … ΣC − 1
@@ -56,19 +56,19 @@ class TaskImages:
         return TaskImages(self.pixels[own.cpu()], self.labels[own], self.tasks[own], self.class_counts)
 
     def without_labels(self) -> TaskImages:
-        """The same images, each labelled with the first class of its task: the label tells the task alone."""
+        """The same images, each labelled with the first class of its task, so only its task is known."""
         first = torch.tensor((0, *self.class_counts[:-1]), device=self.labels.device).cumsum(0)
         return replace(self, labels=first[self.tasks])
 
     def scores(self, logits: Float[Tensor, "N C"]) -> tuple[TaskScore, ...]:
-        """The score of each task; every image is named among the classes of its own task."""
+        """The score of each task; every image is classified among the classes of its own task."""
         right = mask_other_tasks(logits, self.labels, self.class_counts).argmax(dim=1) == self.labels
         masks = [self.tasks == number for number in range(len(self.class_counts))]
         return tuple(TaskScore(int(right[mask].sum()), int(mask.sum())) for mask in masks)
 
 
 def vector_of(bank: TaskVectorBank, task: str) -> str | None:
-    """The name of the task's own vector, by its name or that of its data set; None where there is none."""
+    """The name of the vector of this task or data set in the bank, or None."""
     if task in bank.tasks:
         return task
     pairs = zip(bank.tasks, bank.infos, strict=True)

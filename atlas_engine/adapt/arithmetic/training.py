@@ -1,4 +1,4 @@
-"""What forgetting and adding share: measuring a tower at any λ, and learning λ of its late blocks.
+"""Measuring a tower at any λ, and training λ of its late blocks: what negation and addition share.
 
 run = ArithmeticRun(context, config, seed=seed, stop=stop)
 run.scores(table)                                        # of the held-out images at λ (T M)
@@ -35,16 +35,16 @@ from atlas_engine.result import Step
 __all__ = ["LOOKED", "SEARCHED", "ArithmeticRun", "ArithmeticTraining", "WholeTower"]
 
 VIEW = Augment(smallest=0.7, flip=False, jitter=0.0)
-"""A random view. Nothing is mirrored: tasks that are added are often signs, digits or letters."""
+"""A random view, never mirrored, because tasks are often signs, digits or letters."""
 
-LOOKED, SEARCHED = 0.15, 0.4  # share of the work that is done after looking and after searching, about
+LOOKED, SEARCHED = 0.15, 0.4  # rough share of the work done after the phases look and search
 
 Choose = Callable[[tuple[TaskScore, ...]], float]
 """The held-out scores of all tasks to one number; higher is better."""
 
 
 class WholeTower:
-    """The whole image tower at one λ (T M) after the other."""
+    """The whole image tower, to be measured at any λ (T M)."""
 
     def __init__(self, context: AdaptContext) -> None:
         self._context = context
@@ -76,7 +76,7 @@ class WholeTower:
 
 
 class ArithmeticRun:
-    """One run: its context and settings, its progress, and its images to learn from and to choose by."""
+    """One run: its context and settings, its progress, and its images to learn from and held out."""
 
     def __init__(self, context: AdaptContext, config: ArithmeticConfig, *, seed: int, stop: StopFlag) -> None:
         self.context, self.config, self.seed, self.stop = context, config, seed, stop
@@ -89,12 +89,12 @@ class ArithmeticRun:
         return self.held_out.scores(self.tower.logits(table, self.held_out.pixels))
 
     def score(self, table: Float[Tensor, "T M"], task: int) -> TaskScore:
-        """The held-out score of one task; the images of the others are not looked at."""
+        """The held-out score of one task, from its own images alone."""
         own = self.held_out.of(task)
         return own.scores(self.tower.logits(table, own.pixels))[task]
 
     def prepare_training(self, *, start: Float[Tensor, "T M"]) -> Generator[Step, None, ArithmeticTraining]:
-        """The late part of the tower over an early part at λ = `start`, and views of the images for it."""
+        """A training of the late blocks from λ = `start`, with views of the images to learn from."""
         training = ArithmeticTraining(self, start=start)
         random, count = runtime.generator(self.seed), self.config.views
         for index in range(count):
@@ -105,7 +105,7 @@ class ArithmeticRun:
 
 
 class ArithmeticTraining:
-    """λ of the tower's late blocks, learned on activations behind an early part that stays at its start."""
+    """Training of λ of the tower's late blocks, on activations behind an early part that stays at its λ."""
 
     def __init__(self, run: ArithmeticRun, *, start: Float[Tensor, "T M"]) -> None:
         context, share = run.context, run.config.share
@@ -130,15 +130,15 @@ class ArithmeticTraining:
         self._held_out = self._early.activations(run.held_out.pixels.float() / 255)
 
     def add_view(self, images: Float[Tensor, "N 3 S S"]) -> None:
-        """Take one more view of the images to learn from, in 0 … 1."""
+        """Add one more view of the images to learn from, in 0 … 1."""
         self._views.append(self._early.activations(images))
 
     def learn(
         self, objective: Objective, *, choose: Choose | None, labelled: bool = True
     ) -> Generator[Step, None, LoopResult]:
-        """Learn λ (1 T M′) of the late blocks, and keep the best by `choose`, or the last.
+        """Train λ (1 T L) of the L late blocks; keep the best by `choose`, or without it the last.
 
-        Without `labelled` the objective is told the task of each image and nothing else.
+        Without `labelled`, the objective knows the task of each image but not its class.
         """
         run, config = self._run, self._run.config
         images = run.learned if labelled else run.learned.without_labels()
