@@ -166,9 +166,9 @@ class Atlas:
 
     @functools.cached_property
     def weights_id(self) -> str:
-        """What the cache knows the weights by: a hash of their names, shapes and a sample of their
-        numbers."""
-        return _sample_hash(self.backbone.visual)
+        """What the cache knows the model by: a hash of its activation function and of its weights' names,
+        shapes and a sample of their numbers."""
+        return _sample_hash(self.backbone.visual, activation=self.backbone.activation)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -430,9 +430,9 @@ class Atlas:
         return f"Atlas({self.backbone!r})"
 
 
-def _sample_hash(module: nn.Module) -> str:
+def _sample_hash(module: nn.Module, *, activation: str) -> str:
     """A hash of names, shapes and evenly spaced numbers: no fine-tuning leaves all of those as they were."""
-    found = hashlib.sha256()
+    found = hashlib.sha256(b"" if activation == "gelu" else activation.encode())
     for name, tensor in module.state_dict().items():
         flat = tensor.detach().flatten()
         sample = flat[:: max(1, len(flat) // SAMPLES)].cpu().double()
