@@ -189,8 +189,9 @@ class Atlas:
 
     @functools.cached_property
     def weights_id(self) -> str:
-        """A quick hash of the image tower for cache keys: names, shapes and some numbers of each tensor."""
-        return _sample_hash(self.backbone.visual)
+        """A quick hash of the model for cache keys: its activation, and names, shapes and some numbers of each
+        tensor of its image tower."""
+        return _sample_hash(self.backbone.visual, activation=self.backbone.activation)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -461,9 +462,9 @@ def _check_validation(support: Support, validation: Support, *, method: str) -> 
         )
 
 
-def _sample_hash(module: nn.Module) -> str:
-    """A hash of names, shapes and evenly spaced numbers, some of which any fine-tuning changes."""
-    digest = hashlib.sha256()
+def _sample_hash(module: nn.Module, *, activation: str) -> str:
+    """A hash of the activation, and of names, shapes and evenly spaced numbers; any fine-tuning changes some."""
+    digest = hashlib.sha256(activation.encode())
     for name, tensor in module.state_dict().items():
         flat = tensor.detach().flatten()
         sample = flat[:: max(1, len(flat) // HASHED_NUMBERS)].cpu().double()

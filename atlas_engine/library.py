@@ -24,10 +24,11 @@ from atlas_engine.bank.edit import join_banks
 from atlas_engine.bank.storage import storage_named, vector_nbytes
 from atlas_engine.cache import Cache
 from atlas_engine.clip.backbone import Backbone
+from atlas_engine.clip.checkpoints.activation import activation_of, find_activation
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS, PublicBank
-from atlas_engine.clip.checkpoints.sidecar import configured_activation, reported_accuracies
+from atlas_engine.clip.checkpoints.sidecar import reported_accuracies
 from atlas_engine.clip.checkpoints.sources import CheckpointSource, fetch_from_hub, find_sources
-from atlas_engine.clip.checkpoints.tower import activation_of, read_tower
+from atlas_engine.clip.checkpoints.tower import read_tower
 from atlas_engine.clip.models import open_backbone
 from atlas_engine.config import cache_folder
 from atlas_engine.engine import Atlas
@@ -128,7 +129,7 @@ def _read_vector(
     source: CheckpointSource, file: Path, theta0: Mapping[str, Tensor], backbone: Backbone
 ) -> tuple[TaskVector, str]:
     """The task vector of a checkpoint, and the checkpoint's layout."""
-    theirs, ours = configured_activation(file), activation_of(backbone.visual)
+    theirs, ours = find_activation(file), activation_of(backbone.visual)
     if theirs in ("gelu", "quick_gelu") and theirs != ours:
         raise BankError(
             f"'{source.where}' was tuned with {theirs}, but {backbone.name} computes {ours}: its features "

@@ -29,7 +29,7 @@ _CONFIG = {
 
 def stand_in(folder: Path, *, seed: int = 0) -> AvailableModel:
     """A model file and three checkpoints below `folder`, each in another of the formats that are read."""
-    clip = _model(seed)
+    clip = small_model(seed)
     folder.mkdir(parents=True, exist_ok=True)
     weights = folder / "base.safetensors"
     save_file({name: tensor.clone().contiguous() for name, tensor in clip.state_dict().items()}, weights)
@@ -45,7 +45,8 @@ def stand_in(folder: Path, *, seed: int = 0) -> AvailableModel:
 
 
 @functools.cache
-def _model(seed: int) -> nn.Module:
+def small_model(seed: int, *, quick_gelu: bool = False) -> nn.Module:
+    """The whole model with random weights. Shared between tests: only read it."""
     runtime.ensure_torchvision()
     import open_clip
 
@@ -56,7 +57,7 @@ def _model(seed: int) -> nn.Module:
             open_clip.add_model_config(path)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model: nn.Module = open_clip.create_model(ARCH).eval()
+        model: nn.Module = open_clip.create_model(ARCH, force_quick_gelu=quick_gelu).eval()
     return model
 
 

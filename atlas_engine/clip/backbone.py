@@ -38,9 +38,10 @@ class Backbone:
     preprocessing: Preprocessing
     logit_scale: float
     dim: int  # D
-    templates: str  # name of the template set that suits this model, of `clip.text.TEMPLATES`
+    templates: str  # name of the template set that suits this model, of `clip.templates`
     device: torch.device
     encode_text: Callable[[Sequence[str]], Tensor] = field(repr=False)
+    activation: str = "gelu"  # or "quick_gelu"; of the transformers
 
     def as_input(self, images: Tensor) -> Tensor:
         """Images (B 3 S S) in 0 … 1, normalised for the image tower and moved to its device."""

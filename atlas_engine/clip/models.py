@@ -3,7 +3,10 @@
     bundled                        the model that ships in assets/model
     ViT-B-32/openai                ARCH/PRETRAINED as open_clip spells them; fetched from the hub once
     hf-hub:org/name                an open_clip model on the hub
-    ViT-B-32@path/to/weights.pt    ARCH@path to a local safetensors or .pt file (loaded with weights_only)
+    ViT-B-32@path/to/weights.pt    ARCH@path to a local file of open_clip, OpenAI or `transformers`
+
+A local file is read without running anything in it. OpenAI's weights need QuickGELU: where the file shows
+that it holds such weights (`checkpoints.activation`), ViT-B-32 means ViT-B-32-quickgelu.
 
 The hub is probed once, with a short time-out, before anything is fetched. A machine that cannot reach it gets
 an error within seconds, and a model that was fetched before opens without the hub.
@@ -23,6 +26,8 @@ from torch import Tensor, nn
 from atlas_engine import runtime
 from atlas_engine.clip import bundled
 from atlas_engine.clip.backbone import Backbone, Preprocessing
+from atlas_engine.clip.checkpoints.activation import GELU, QUICK_GELU, activation_of, find_activation
+from atlas_engine.clip.checkpoints.whole_clip import needs_conversion, read_clip
 from atlas_engine.errors import HubError, ModelError, unknown_name
 
 __all__ = ["HUB_PREFIX", "first_line", "is_hub_reachable", "open_backbone"]
@@ -42,6 +47,8 @@ def open_backbone(model: str = "bundled", *, device: torch.device) -> Backbone:
     arch, _, path = model.partition("@")
     with _without_log_lines():
         clip, tokenizer = _from_file(arch, Path(path).expanduser()) if path else _from_hub(model)
+    if path:
+        _report_unknown_activation(arch, Path(path).expanduser(), clip)
     clip = clip.to(device).eval().requires_grad_(False)
     return Backbone(
         name=f"{arch}@{Path(path).name}" if path else model,  # saved in recipes: no folder of this machine
@@ -50,6 +57,7 @@ def open_backbone(model: str = "bundled", *, device: torch.device) -> Backbone:
         logit_scale=float(clip.logit_scale.exp()),
         dim=_embedding_dim(clip),
         templates=TEMPLATES,
+        activation=activation_of(clip),
         device=device,
         encode_text=_text_encoder(clip, tokenizer, device),
     )
@@ -65,13 +73,39 @@ def _from_file(arch: str, path: Path) -> tuple[Any, Any]:
     if not path.is_file():
         raise ModelError(f"{path} does not exist. Check the path after '@' in '{arch}@{path}'.")
     try:
-        clip = open_clip.create_model(arch, pretrained=str(path), weights_only=True)
+        clip = _load_file(arch, path)
     except Exception as error:
         raise ModelError(
             f"{path} does not hold the weights of {arch}: {first_line(error)} "
             f"Give the architecture that the file was made with, before the '@'."
         ) from error
     return clip, open_clip.get_tokenizer(arch)
+
+
+def _load_file(arch: str, path: Path) -> Any:  # noqa: ANN401 - open_clip has no types
+    """The open_clip model with the weights in `path` and the activation that they were trained with."""
+    import open_clip
+
+    options = {"weights_only": True, "force_quick_gelu": find_activation(path) == QUICK_GELU}
+    if not needs_conversion(path):
+        return open_clip.create_model(arch, pretrained=str(path), **options)
+    clip = open_clip.create_model(arch, **options)
+    shapes = {name: tuple(weights.shape) for name, weights in clip.state_dict().items()}
+    clip.load_state_dict(read_clip(path, shapes=shapes))
+    return clip
+
+
+def _report_unknown_activation(arch: str, path: Path, clip: nn.Module) -> None:
+    """Log a sentence if the model has a QuickGELU variant and nothing tells which one the file belongs to."""
+    import open_clip
+
+    variant = f"{arch}-quickgelu"
+    if activation_of(clip) == GELU and variant in open_clip.list_models() and find_activation(path) is None:
+        _log.warning(
+            "%s does not tell which activation function its weights were trained with: %s computes GELU. If "
+            "they come from OpenAI's weights, open %s@%s instead.",
+            *(path.name, arch, variant, path.name),
+        )
 
 
 def _from_hub(model: str) -> tuple[Any, Any]:
@@ -163,12 +197,21 @@ def _offline() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_log_lines() -> Iterator[None]:
-    """Keep open_clip from writing log lines to a terminal where logging was not set up."""
+    """Keep open_clip from writing log lines to a terminal where logging was not set up.
+
+    Where it was, one line is left out: that a model has random weights, before `read_clip` loads its own.
+    """
     root, handler = logging.getLogger(), logging.NullHandler()
+
+    def is_true(record: logging.LogRecord) -> bool:
+        return "No pretrained weights loaded" not in record.getMessage()
+
     root.addHandler(handler)
+    root.addFilter(is_true)
     try:
         yield
     finally:
+        root.removeFilter(is_true)
         root.removeHandler(handler)
 
 

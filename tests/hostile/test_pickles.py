@@ -235,12 +235,15 @@ def test_a_zip_of_something_else_is_refused(tmp_path):
         TorchFile(tmp_path / "w.pt")
 
 
-def test_a_torchscript_program_is_not_run(tmp_path):
-    with zipfile.ZipFile(tmp_path / "w.pt", "w") as archive:
-        archive.writestr("w/data.pkl", b"\x80\x02}.")
-        archive.writestr("w/constants.pkl", b"\x80\x02).")
-    with pytest.raises(ModelError, match=r"TorchScript program; save the state_dict\(\)"):
-        TorchFile(tmp_path / "w.pt")
+def test_a_torchscript_program_is_not_run_and_its_code_is_not_unpacked(tmp_path):
+    module = b"\x80\x02c__torch__\nEncoder\n)\x81" + pickled_tensor().removeprefix(b"\x80\x02")[:-1] + b"b."
+    path = save_zip(tmp_path / "w.pt", module, storages={"0": bytes(16)})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w/code/__torch__.py", b"while True: pass\n" * 2**21)
+    with memory_limit(), TorchFile(path) as file:
+        assert dict(file.shapes) == {"proj": (2, 2)}
+        assert file.class_names == {"__torch__.Encoder"}
+        assert not file.read("proj").any()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", b"GIF89a", b"\x00" * 100, b"\x80\x02N."])

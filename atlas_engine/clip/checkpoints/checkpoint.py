@@ -31,6 +31,11 @@ class Checkpoint(Protocol):
         """Every tensor's shape, by name."""
         ...
 
+    @property
+    def class_names(self) -> frozenset[str]:
+        """The classes of the modules that are pickled in the file; empty if it holds tensors alone."""
+        ...
+
     def read(self, name: str) -> Tensor:
         """One tensor on the CPU."""
         ...
@@ -53,6 +58,8 @@ def open_checkpoint(path: Path | str) -> Iterator[Checkpoint]:
 
 
 class _Safetensors:
+    class_names: frozenset[str] = frozenset()
+
     def __init__(self, file: Any) -> None:  # noqa: ANN401 - safetensors has no types
         self._file = file
         names = file.keys()

@@ -2,7 +2,7 @@
 
 Accuracies are in a model card (`README.md`) with lines `pre-trained: 0.59` and `fine-tuned: 0.78`; or in
 `zeroshot_accuracies.json` and `ft_accuracies.json` one folder above, with a key per task. The activation is
-in the `config.json` of `transformers`.
+in the `config.json` of `transformers`, or in the `open_clip_config.json` of open_clip.
 """
 
 from __future__ import annotations
@@ -29,13 +29,23 @@ def reported_accuracies(path: Path | str) -> tuple[float | None, float | None]:
 
 
 def configured_activation(path: Path | str) -> str | None:
-    """The activation that the `config.json` beside a checkpoint names, as `quick_gelu`; None if none does."""
-    try:
-        config = json.loads((Path(path).parent / "config.json").read_text(encoding="utf-8"))
-        activation = (config.get("vision_config") or config).get("hidden_act")
-    except (OSError, ValueError, AttributeError):
-        return None
+    """`quick_gelu`, `gelu` or what else the config beside a checkpoint names; None if there is none."""
+    folder = Path(path).parent
+    model = _json_object(folder / "open_clip_config.json").get("model_cfg")
+    if isinstance(model, dict):
+        return "quick_gelu" if model.get("quick_gelu") else "gelu"
+    config = _json_object(folder / "config.json")
+    tower = config.get("vision_config")
+    activation = (tower if isinstance(tower, dict) else config).get("hidden_act")
     return activation if isinstance(activation, str) else None
+
+
+def _json_object(path: Path) -> dict[str, object]:
+    try:
+        found = json.loads(_text(path))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _card_line(card: str, word: str) -> float | None:

@@ -1,7 +1,8 @@
 """Tensors in a file that `torch.save` wrote, read without running anything that the file holds.
 
 A torch file is a pickle and raw numbers. The pickle is read as data (`pickles`), so the file can hold a state
-dict, a dict of them or a whole pickled module of any class: every tensor in it is found by its path.
+dict, a dict of them, a whole pickled module of any class or a TorchScript archive, as OpenAI publishes CLIP:
+every tensor in it is found by its path.
 
     with TorchFile("finetuned.pt") as file:
         file.shapes["model.visual.proj"], file.read("model.visual.proj")
@@ -40,6 +41,7 @@ DTYPES = {
     "torch.ByteStorage": torch.uint8,
     "torch.BoolStorage": torch.bool,
 }
+TORCHSCRIPT = "__torch__."  # how the classes in a TorchScript archive are called
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 MAX_PICKLE_NBYTES = 64 * 2**20
 MAX_NODES = 200_000
@@ -102,7 +104,7 @@ class TorchFile:
             self._layout: _ZipLayout | _LegacyLayout = (
                 _ZipLayout(self._file) if is_zip else _LegacyLayout(self._file)
             )
-            self._records = _find_tensors(self._layout.root)
+            self._records, self.class_names = _find_tensors(self._layout.root)
         except ForbiddenCallError as error:
             self.close()
             raise ModelError(
@@ -112,6 +114,8 @@ class TorchFile:
         except DAMAGE as error:
             self.close()
             raise self._damaged(error) from error
+
+    class_names: frozenset[str]  # of the pickled modules: empty if the file holds a state dict
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -149,23 +153,25 @@ class TorchFile:
 
 
 class _ZipLayout:
-    """The layout since torch 1.6: a zip of `data.pkl` and one entry per storage, none of them compressed."""
+    """The layout since torch 1.6: a zip of `data.pkl` and one entry per storage, none of them compressed.
+
+    A TorchScript archive also has a folder `code` of compressed programs, which are never read.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._zip = zipfile.ZipFile(file)
         entries = self._zip.infolist()
         size = file.seek(0, 2)
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise ValueError("its entries are compressed, which torch never does")
-        if sum(entry.file_size for entry in entries) > size:
-            raise ValueError("its entries are larger than the file")
         pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise ValueError("it is a zip of something else")
         pickled = pickles[0]
         self._top = pickled.filename.removesuffix("data.pkl")
-        if f"{self._top}constants.pkl" in self._zip.namelist():
-            raise ValueError("it is a TorchScript program; save the state_dict() of the loaded module")
+        data = [entry for entry in entries if not entry.filename.startswith(f"{self._top}code/")]
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in data):
+            raise ValueError("its entries are compressed, which torch never does")
+        if sum(entry.file_size for entry in data) > size:
+            raise ValueError("its entries are larger than the file")
         if f"{self._top}byteorder" in self._zip.namelist() and self._read("byteorder") != b"little":
             raise ValueError("its numbers are big-endian")
         if pickled.file_size > MAX_PICKLE_NBYTES:
@@ -217,14 +223,20 @@ class _LegacyLayout:
         return bytearray(self._file.read(storage.nbytes))
 
 
-def _find_tensors(root: object) -> dict[str, TensorRecord]:
-    """Every tensor below `root` by its path; in a module, by its name in the module's `state_dict`."""
+def _find_tensors(root: object) -> tuple[dict[str, TensorRecord], frozenset[str]]:
+    """Every tensor below `root` by its path, and the names of the classes of all modules there.
+
+    In a module, a tensor's path is its name in the module's `state_dict`.
+    """
     found: dict[str, TensorRecord] = {}
+    class_names: set[str] = set()
     todo = [("", root, 0)]
     for count in range(MAX_NODES):
         if not todo:
-            return found
+            return found, frozenset(class_names)
         path, node, depth = todo.pop()
+        if isinstance(node, ObjectRecord):
+            class_names.add(node.name)
         if isinstance(node, TensorRecord):
             found[path] = node
         elif depth < MAX_DEPTH and count + len(todo) < MAX_NODES:
@@ -237,12 +249,10 @@ def _children(node: object) -> Iterator[tuple[str, object]]:
         yield from ((key, child) for key, child in node.items() if isinstance(key, str))
     elif isinstance(node, (list, tuple)):
         yield from ((str(index), child) for index, child in enumerate(node))
+    elif isinstance(node, ObjectRecord) and node.name.startswith(TORCHSCRIPT):
+        yield from _children(node.state)  # all of a module's tensors and modules stand side by side
     elif isinstance(node, ObjectRecord):
-        for part in (
-            "_parameters",
-            "_buffers",
-            "_modules",
-        ):  # of every nn.Module
+        for part in ("_parameters", "_buffers", "_modules"):  # of every nn.Module
             members = node.state.get(part)
             yield from _children(members) if isinstance(members, dict) else ()
 
@@ -292,6 +302,7 @@ BUILDERS: Mapping[str, Callable[..., object]] = {
     "collections.OrderedDict": _dict,
     "builtins.set": lambda items=(): list(items),
     "__builtin__.set": lambda items=(): list(items),
+    **{f"torch.jit._pickle.build_{kind}list": list for kind in ("int", "double", "bool", "tensor")},
     "copyreg._reconstructor": _object,
     "copy_reg._reconstructor": _object,
 }

@@ -8,7 +8,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from atlas_engine import runtime
-from atlas_engine.clip.checkpoints.tower import activation_of, read_tower
+from atlas_engine.clip.checkpoints.activation import activation_of
+from atlas_engine.clip.checkpoints.tower import read_tower
 from atlas_engine.errors import ModelError
 from tests.pickled import save_pickled_encoder
 from tests.tiny import tiny_clip
