@@ -189,8 +189,8 @@ class Atlas:
 
     @functools.cached_property
     def weights_id(self) -> str:
-        """A quick hash of the model for cache keys: its activation, and names, shapes and some numbers of each
-        tensor of its image tower."""
+        """A quick hash of the model for cache keys: its activation, and the names, shapes and some numbers of
+        the tensors of its image tower."""
         return _sample_hash(self.backbone.visual, activation=self.backbone.activation)
 
     @functools.cached_property
@@ -463,7 +463,7 @@ def _check_validation(support: Support, validation: Support, *, method: str) -> 
 
 
 def _sample_hash(module: nn.Module, *, activation: str) -> str:
-    """A hash of the activation, and of names, shapes and evenly spaced numbers; any fine-tuning changes some."""
+    """A hash of the activation and of names, shapes and evenly spaced numbers, some of which training changes."""
     digest = hashlib.sha256(activation.encode())
     for name, tensor in module.state_dict().items():
         flat = tensor.detach().flatten()
