@@ -463,7 +463,7 @@ def _check_validation(support: Support, validation: Support, *, method: str) -> 
 
 
 def _sample_hash(module: nn.Module, *, activation: str) -> str:
-    """A hash of the activation and of names, shapes and evenly spaced numbers, some of which training changes."""
+    """A hash of the activation and of names, shapes and evenly spaced numbers; training changes some."""
     digest = hashlib.sha256(activation.encode())
     for name, tensor in module.state_dict().items():
         flat = tensor.detach().flatten()
