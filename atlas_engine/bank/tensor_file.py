@@ -8,9 +8,8 @@ hash of the manifest and the table of tensors together.
     with TensorFile("bank.safetensors", format_name="atlas-bank-1") as file:     # reads the header only
         file.manifest, file.read("proj")
 
-safetensors' own reader was tried in place of this one: copying each tensor out of its memory map took 1.1 to
-1.4 times as long. Without the copy it is six times faster, but a bank would change, or crash the process,
-when its file is overwritten.
+safetensors' own reader was tried in place of this one. Copying each tensor out of its memory map takes longer
+than reading; without the copy a bank would change, or crash the process, when its file is overwritten.
 """
 
 from __future__ import annotations

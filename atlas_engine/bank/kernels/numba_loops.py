@@ -9,9 +9,8 @@ loop together and draw its chunks from a shared counter, so a late thread takes 
 place for sums, so the result does not depend on which thread took it. Loops get bare addresses: `cpu` checks
 that they are right.
 
-Plain `@njit` loops that give the same bits were tried in place of the LLVM instructions below: on blocks of a
-ViT-B/32, compose and gradient took 1.6 times as long in float16 and 2.4 times in int4, beyond the benchmark's
-bar.
+Plain `@njit` loops that give the same bits were tried in place of the LLVM instructions below. They are too
+slow for the bars of `atlas bench engine`, in float16 and more so in int4.
 
 One file, because numba's cache of compiled code looks at the time stamp of one file.
 """
