@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,13 +13,11 @@ from atlas_engine.data.folders import ClassFolder, LabelledFile, read_labelled_f
 from atlas_engine.data.image import Image
 from atlas_engine.data.preprocess import to_pixels
 from atlas_engine.data.split import require_two_groups
-from atlas_engine.errors import EvalError
 from atlas_engine.runtime import generator
 
 __all__ = [
     "ALIKE",
     "as_image",
-    "dataset_names",
     "draw_classes",
     "draw_images",
     "draw_per_class",
@@ -81,28 +78,3 @@ def read_pixels(items: Sequence[LabelledFile], shape: Preprocessing) -> Tensor:
 def as_image(name: str, pixels: Tensor) -> Image:
     """Pixels (3 S S) as an image of that name."""
     return Image(name, pixels.permute(1, 2, 0).numpy())
-
-
-def dataset_names(paths: Sequence[Path | str]) -> list[str]:
-    """A name for each folder: its own, with as many of its parents as tell it from the others.
-
-    >>> dataset_names(["data/pacs/photo", "data/office/photo", "data/pets"])
-    ['pacs/photo', 'office/photo', 'pets']
-    """
-    parts = [Path(path).resolve().parts for path in paths]
-    for one in parts:
-        if parts.count(one) > 1:
-            raise EvalError(f"{Path(*one).name} is given twice. Name each folder once.")
-    return ["/".join(_unique_ending(one, [other for other in parts if other != one])) for one in parts]
-
-
-def _unique_ending(own: Sequence[str], others: Iterable[Sequence[str]]) -> Sequence[str]:
-    """The fewest last parts of a path that no other path ends in."""
-    longest = max((_shared_ending(own, other) for other in others), default=0)
-    return own[-longest - 1 :]
-
-
-def _shared_ending(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many last parts two paths have in common."""
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return next((count for count, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

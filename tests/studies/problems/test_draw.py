@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from atlas_engine.data.folders import ClassFolder, LabelledFile
-from atlas_engine.errors import EvalError
-from studies.problems.draw import dataset_names, draw_classes, draw_images, with_classes
+from studies.problems.draw import draw_classes, draw_images, with_classes
 
 
 def test_drawn_classes_keep_their_images_and_the_seed_decides():
@@ -43,11 +40,3 @@ def test_chosen_classes_are_numbered_in_the_order_given():
         ("2-0", 0, "track 0"),
         ("2-1", 0, "track 1"),
     ]
-
-
-def test_a_name_has_as_much_of_the_path_as_it_needs(tmp_path):
-    paths = [tmp_path / "pacs" / "photo", tmp_path / "office" / "photo", tmp_path / "pets"]
-    assert dataset_names(paths) == ["pacs/photo", "office/photo", "pets"]
-    assert dataset_names(paths[:1]) == ["photo"]
-    with pytest.raises(EvalError, match="photo is given twice"):
-        dataset_names([paths[0], tmp_path / "office" / ".." / "pacs" / "photo"])
