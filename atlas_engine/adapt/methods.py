@@ -160,7 +160,7 @@ train the same blocks in the same way, so `auto` can choose between them after i
 _BALANCED = Method(
     name=ALL_CLASSES,
     help="λ of the norm layers by confident answers, and a head that gives each class equally many images",
-    title="Task vectors of the norm layers, and a balanced head",
+    title="Task vectors in the norms, and a head with sure answers of every name",
     head="balanced",
     objective="entropy",
     layout=Layout(partitions=20),
@@ -168,10 +168,10 @@ _BALANCED = Method(
     lr_scale=50.0,
 )
 _OBJECTIVE_TITLES = {
-    "ufm": "Task vectors, by trusted images and agreeing views",
-    "entropy": "Task vectors, by confident answers",
-    "sar": "Task vectors, by reliable confident answers",
-    "simclr": "Task vectors, by two views of each image",
+    "ufm": "Task vectors, by trusted answers and views that agree",
+    "entropy": "Task vectors, by answers that are sure",
+    "sar": "Task vectors, by sure answers that stay so nearby",
+    "simclr": "Task vectors, by views of a photo that stay together",
 }
 _LABEL_FREE = [spec for spec in OBJECTIVES.values() if not spec.needs_labels and not spec.needs_proportions]
 
@@ -189,20 +189,20 @@ UNLABELLED_METHODS = _by_name(
             _BALANCED,
             name=SOME_CLASSES,
             help="the same, with each class as frequent as estimated from the images",
-            title="Task vectors of the norm layers, and a head in estimated proportions",
+            title="Task vectors in the norms, and a head, as many of a name as are found",
             head="proportioned",
             objective="in-proportion",
         ),
         Method(
             name="balanced",
             help="a head that gives each class equally many images",
-            title="A balanced head alone",
+            title="A head with sure answers of every name",
             head="balanced",
         ),
         Method(
             name="proportioned",
             help="a head that gives each class as many images as estimated",
-            title="A head in estimated proportions, alone",
+            title="A head with sure answers, as many of a name as are found",
             head="proportioned",
         ),
         Method(
