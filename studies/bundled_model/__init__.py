@@ -9,5 +9,5 @@
     compare   → the two towers side by side, before any training
     baseline  → the training-free baseline that must be beaten
 
-Needed only to rebuild the model (`atlas model align | compare`); the `align` extra installs what it takes.
+Needed only to rebuild the model (`atlas model align|compare`); the `align` extra installs what it takes.
 """
