@@ -94,13 +94,13 @@ def test_of_a_run_that_was_stopped_the_lines_say_that_it_cannot_be_repeated(save
 
 
 def test_a_recipe_of_too_many_classes_is_refused_before_any_name_of_it_is_read(small, saved, tmp_path):
-    read = small._read_head.cache_info().misses
+    read = small._cached_head.cache_info().misses
     names = tuple(f"thing {number}" for number in range(LIMITS.classes + 1))
     dataclasses.replace(saved.recipe, classes=names).save(tmp_path / "many.atlas.safetensors")
     with pytest.raises(atlas.AtlasError) as caught:
         load_recipe(small, str(tmp_path / "many.atlas.safetensors"), [])
     assert str(caught.value) == text.takeaway.many_recipe_classes("many.atlas.safetensors", len(names))
-    assert small._read_head.cache_info().misses == read
+    assert small._cached_head.cache_info().misses == read
     dataclasses.replace(saved.recipe, classes=names[1:]).save(tmp_path / "most.atlas.safetensors")
     brought, _ = load_recipe(small, str(tmp_path / "most.atlas.safetensors"), [])
     assert len(brought.recipe.classes) == LIMITS.classes

@@ -99,7 +99,7 @@ def test_a_session_holds_the_photos_as_small_as_the_model_sees_them(small, state
 def test_automatic_learns_in_proportion_where_some_names_may_be_missing(
     small, unlabelled_request, monkeypatch
 ):
-    monkeypatch.setattr("atlas_engine.adapt.collapse.SPREAD_OF_ALL", 1.1)
+    monkeypatch.setattr("atlas_engine.adapt.collapse.SPREAD_AT_MOST", 1.1)
     monkeypatch.setattr("atlas_engine.adapt.collapse.SPREAD", 1.1)
     seen = list(adapt_unlabelled(small, unlabelled_request))
     assert phases(seen) == ["read", "look", "learn", "done"]
