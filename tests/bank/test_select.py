@@ -63,7 +63,10 @@ def test_the_whole_budget_keeps_every_number(bank, grads):
 
 def test_a_selected_bank_is_a_source_too(bank, grads):
     rest = bank.without(["stripes"])
-    assert torch.allclose(gradient_scores(rest, grads), gradient_scores(bank, grads)[1:], atol=1e-8)
+    difference = (gradient_scores(rest, grads) - gradient_scores(bank, grads)[1:]).abs()
+    # the two sum the same float32 products in an order of their own: off by some eps of |τ|·|g|
+    lengths = torch.stack([grads[block.name].norm() for block in bank.blocks])
+    assert (difference <= 4 * torch.finfo(torch.float32).eps * rest.block_norms * lengths).all()
 
 
 def test_features_find_the_nearest_data_set(file):
