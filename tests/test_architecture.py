@@ -39,6 +39,7 @@ DOORS = {  # outside library → where alone it may be imported
     "diskcache": ("atlas_engine/cache.py",),
     "numba": ("atlas_engine/bank/kernels/",),
     "llvmlite": ("atlas_engine/bank/kernels/",),
+    "triton": ("atlas_engine/bank/kernels/",),
 }
 
 

@@ -7,8 +7,8 @@ A panel holds the T × n matrix τ of one block (or of many small blocks togethe
 
 All R runs are computed together, so a panel is read once each way whatever R is. Sums are kept in the dtype
 of `into` and `g` (float32; float64 in a finite-difference test). Narrower storage is widened in registers
-(`kernels.cpu`, on a CPU with numba) or chunk by chunk in a scratch that stays in cache, never as a whole. No
-product waits for the device.
+(`kernels.cpu` with numba, `kernels.gpu` with Triton) or chunk by chunk in a scratch that stays in cache,
+never as a whole. No product waits for the device, except that `kernels.gpu` checks itself at its first use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from atlas_engine.bank.kernels import cpu, half
+from atlas_engine.bank.kernels import cpu, gpu, half
 
 __all__ = ["TILE", "BundlePanel", "DensePanel", "Panel", "to_scaled_half"]
 
@@ -105,6 +105,8 @@ class Panel(ABC):
         stored = self.stored_numbers()
         if stored is not None and cpu.can_run(stored, into):
             cpu.combine(stored, w[..., 0], start=start, into=into)
+        elif stored is not None and gpu.can_run(stored, into):
+            gpu.combine(stored, w[..., 0], start=start, into=into)
         else:
             self.combine_with_torch(w, start=start, into=into)
 
@@ -113,10 +115,12 @@ class Panel(ABC):
         stored = self.stored_numbers()
         if stored is not None and cpu.can_run(stored, g):
             return cpu.inner(stored, g).unsqueeze(-1)
+        if stored is not None and gpu.can_run(stored, g):
+            return gpu.inner(stored, g).unsqueeze(-1)
         return self.inner_with_torch(g)
 
     def stored_numbers(self) -> cpu.StoredNumbers | None:
-        """The panel as the CPU kernel reads it; None if the kernel cannot read this kind of panel."""
+        """The panel as the kernels read it; None if they cannot read this kind of panel."""
         return None
 
     def combine_with_torch(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
@@ -203,7 +207,7 @@ class DensePanel(Panel):
 
     @override
     def stored_numbers(self) -> cpu.StoredNumbers:
-        scale = torch.ones(self.task_count) if self.scale is None else self.scale
+        scale = torch.ones(self.task_count, device=self.device) if self.scale is None else self.scale
         return cpu.StoredNumbers(self.data, scale)
 
     @override

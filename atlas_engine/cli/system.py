@@ -157,6 +157,21 @@ def check_device() -> Iterable[Finding]:
         yield Finding("gpu memory", True, human_nbytes(memory.cuda_total_nbytes))
 
 
+def check_kernels() -> Iterable[Finding]:
+    """What computes the products of a bank on that device: numba, Triton or torch."""
+    from atlas_engine import runtime
+    from atlas_engine.bank.kernels import cpu, gpu
+
+    device = runtime.pick_device()
+    if device.type == "cuda":
+        faults = {storage: gpu.fault(storage, device) for storage in gpu.STORAGES}
+        found = [f"torch for {storage} ({fault})" for storage, fault in faults.items() if fault]
+        detail = ", ".join(found) or "triton"
+    else:
+        detail = "numba" if device.type == "cpu" and cpu.has_numba() else "torch"
+    yield Finding("kernels", True, f"{detail} on {device}")
+
+
 def check_model() -> Iterable[Finding]:
     """The bundled model's files and their digests, as its own module sees them."""
     from atlas_engine.clip import bundled
@@ -201,6 +216,7 @@ CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (
     check_packages,
     check_torchvision,
     check_device,
+    check_kernels,
     check_model,
     check_bank,
     check_cache,

@@ -25,7 +25,9 @@ def test_the_doctor_tells_versions_device_memory_model_bank_and_cache(folder, ca
     found = {finding["name"]: finding for finding in report["findings"]}
     assert code == (0 if report["ok"] else 1)
     assert found["torch"]["detail"] == torch.__version__
-    assert {"torchvision pair", "device", "memory", "bank", "cache", "chromium", "text weights"} <= set(found)
+    wanted = {"torchvision pair", "device", "kernels", "memory", "bank", "cache", "chromium", "text weights"}
+    assert wanted <= set(found)
+    assert found["kernels"]["detail"].split()[0] in ("numba", "torch", "triton")
     assert any("model" in name for name in found)
     assert str(folder) in found["cache"]["detail"]
     assert not folder.exists(), "the doctor only looks"

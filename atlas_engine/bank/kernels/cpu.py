@@ -18,7 +18,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-__all__ = ["StoredNumbers", "can_run", "combine", "inner", "is_available"]
+__all__ = ["StoredNumbers", "can_run", "combine", "has_numba", "inner", "is_available"]
 
 _WORTH_NUMEL = 2**20
 """A smaller panel is in the cache after one step and would not earn back the loading of a compiler."""
@@ -74,6 +74,11 @@ def can_run(stored: StoredNumbers, other: Tensor, *, min_numel: int = _WORTH_NUM
         return False
     in_rows = stored.data.is_contiguous() and stored.scale.is_contiguous() and other.stride(-1) == 1
     return in_rows and stored.task_count * stored.numel >= min_numel and is_available(stored.storage)
+
+
+def has_numba() -> bool:
+    """Whether numba is here to compile the loops; compiles nothing."""
+    return _import_loops() is not None
 
 
 def combine(stored: StoredNumbers, w: Tensor, *, start: Tensor, into: Tensor) -> None:
