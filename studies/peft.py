@@ -115,9 +115,7 @@ def run_peft(
         drawn = draw_training_set(folder, engine.backbone.preprocessing, settings=settings, seed=seed)
         task = StudyTask(trainer, drawn, dataset)
         usable = {name: without_own_vectors(bank, folder) for name, bank in banks.items()}
-        methods = peft_methods(
-            trainer, usable, partitions=settings.partitions, split_by=settings.split_by
-        )
+        methods = peft_methods(trainer, usable, partitions=settings.partitions, split_by=settings.split_by)
         for percent in settings.percents:
             for method in methods:
                 yield _cell(task, method, percent)

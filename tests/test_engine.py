@@ -142,7 +142,10 @@ def test_a_shipped_recipe_from_before_rows_could_be_split_composes_as_it_was_wri
     recipe = atlas.Recipe.load("assets/examples/melons/recipe.atlas.safetensors")
     layout = recipe.coefficients.layout
     assert (layout.partitions, layout.split_by) == (20, "entries")
-    tower, base = dict(engine.adapted(recipe).named_parameters()), dict(engine.backbone.visual.named_parameters())
+    tower, base = (
+        dict(engine.adapted(recipe).named_parameters()),
+        dict(engine.backbone.visual.named_parameters()),
+    )
     moved = recipe.coefficients.table.abs().amax(dim=(0, 2)).nonzero().flatten().tolist()
     for m in (moved[0], moved[len(moved) // 2], moved[-1]):
         block = recipe.coefficients.blocks[m]

@@ -226,7 +226,11 @@ TENSOR = "coefficients"
             "granularity 'whole' is not known",
         ),
         (
-            {"description": {"layout": {"granularity": "block", "partitions": 2, "seed": 0, "split_by": "cols"}}},
+            {
+                "description": {
+                    "layout": {"granularity": "block", "partitions": 2, "seed": 0, "split_by": "cols"}
+                }
+            },
             "split_by 'cols' is not known",
         ),
         ({"description": {"layout": {"granularity": "block", "partitions": 0, "seed": 0}}}, "partitions"),

@@ -77,7 +77,7 @@ class Composer:
         lead = () if runs is None else (runs,)
         flat = torch.zeros(*lead, self._flat_numel, dtype=self._dtype, device=self.bank.device)
         starts = [(self._offsets[m], block) for m, block in enumerate(self.blocks)]
-        views = {b.name: flat[..., at : at + b.numel].view(*lead, *b.shape) for at, b in starts}
+        views = {b.name: flat[..., at : at + b.numel].view((*lead, *b.shape)) for at, b in starts}
         return BlockBuffers(views, flat)
 
     @torch.no_grad()
@@ -190,7 +190,7 @@ class Composer:
         return base
 
     def _is_split_by_rows(self, span: _PanelSpan) -> bool:
-        """Whether a panel is computed row by row. The bundled small blocks are not: number by number is fine."""
+        """Whether a panel is computed row by row; the bundle of small blocks never is."""
         return self.layout.split_by == "rows" and not isinstance(span.panel, BundlePanel)
 
     def _partition_of(self, span: _PanelSpan) -> Int[Tensor, " n"]:

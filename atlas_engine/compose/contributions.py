@@ -106,8 +106,8 @@ def contributions(coefficients: Coefficients, bank: TaskVectorBank) -> Contribut
     """‖λ[t, m] τ[t, m]‖ of the coefficients' tasks, of which the bank may have more.
 
     Needs only the bank's `block_norms`, which are computed once. With λ[t, m, k] for K partitions of a block
-    their root mean square counts: a random split leaves about 1/K of a block's squared norm in each. Of a block
-    too small for K only the partitions that it fills count.
+    their root mean square counts: a random split leaves about 1/K of a block's squared norm in each. Of a
+    block too small for K only the partitions that it fills count.
     """
     if coefficients.blocks.fingerprint != bank.blocks.fingerprint:
         raise BankError(

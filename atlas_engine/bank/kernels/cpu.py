@@ -35,8 +35,11 @@ _WORTH_NUMEL = 2**20
 MIN_ROW = 32
 """Rows shorter than this leave the lanes of a register empty: torch is as fast."""
 
-_CHUNK_ONE_RUN, _CHUNK_RUNS = 2**14, 2**11
-"""Columns per chunk: long enough to stream; with several runs, few enough to stay in a core's cache."""
+_CHUNK = 2**14
+"""Columns that a thread draws at a time: long enough to stream."""
+
+_SUMMED_ONE_RUN, _SUMMED_RUNS = _CHUNK, 2**11
+"""Columns whose products are summed in float32 before sums are summed."""
 
 _NONTEMPORAL_NUMEL = 2**18
 """From this length on, results would be out of the cache before they are read again: store them past it."""
@@ -101,32 +104,28 @@ def combine_rows(stored: StoredNumbers, w: Tensor, *, start: Tensor, into: Tenso
     sizes = (stride, row, stored.group, stored.packed_width)
     is_aligned = into.data_ptr() % 64 == 0 and all(size % 16 == 0 for size in sizes)
     nontemporal = int(is_aligned and n >= _NONTEMPORAL_NUMEL)
-    chunk = _chunk_size(runs)
     scratch = _scratch("combine", tasks=T, runs=runs)
     tensors = (stored.data, stored.scale, weights, start, into, scratch)
-    numbers = (T, n, runs, stride, row, stored.group, stored.packed_width, chunk, _widens(stored, runs))
-    threads = min(len(scratch), -(-n // chunk))
-    _run_in_threads(
-        _compiled("combine", stored.storage), tensors, (*numbers, nontemporal), threads=threads
-    )
+    numbers = (T, n, runs, stride, row, stored.group, stored.packed_width, _CHUNK, _widens(stored, runs))
+    threads = min(len(scratch), -(-n // _CHUNK))
+    _run_in_threads(_compiled("combine", stored.storage), tensors, (*numbers, nontemporal), threads=threads)
 
 
 def inner(stored: StoredNumbers, g: Tensor) -> Tensor:
     """⟨τ[t], g⟩ per run and task, (R n) -> (R T)."""
-    chunk = _chunk_size(g.shape[0])
-    return _row_sums(stored, g, row=chunk, chunk=chunk).sum(0)
+    summed = _SUMMED_ONE_RUN if g.shape[0] == 1 else _SUMMED_RUNS
+    return _row_sums(stored, g, row=summed).sum(0)
 
 
 def inner_rows(stored: StoredNumbers, g: Tensor, *, rows: int) -> Tensor:
     """`inner` per row: (R n) -> (R rows T), for n numbers in rows of equal length."""
-    row = stored.numel // rows
-    chunk = max(1, _chunk_size(g.shape[0]) // row) * row
-    return _row_sums(stored, g, row=row, chunk=chunk).transpose(0, 1)
+    return _row_sums(stored, g, row=stored.numel // rows).transpose(0, 1)
 
 
-def _row_sums(stored: StoredNumbers, g: Tensor, *, row: int, chunk: int) -> Tensor:
-    """⟨τ[t], g⟩ over each `row` neighbours, (rows R T). Threads draw `chunk` numbers at a time."""
+def _row_sums(stored: StoredNumbers, g: Tensor, *, row: int) -> Tensor:
+    """⟨τ[t], g⟩ over each `row` neighbours, (rows R T)."""
     n, T, (runs, stride) = stored.numel, stored.task_count, (g.shape[0], g.stride(0))
+    chunk = max(1, _CHUNK // row) * row  # whole rows
     sums = torch.empty(-(-n // row), runs, T)
     scratch = _scratch("inner", tasks=T, runs=runs)
     tensors = (stored.data, stored.scale, g, sums, scratch)
@@ -134,10 +133,6 @@ def _row_sums(stored: StoredNumbers, g: Tensor, *, row: int, chunk: int) -> Tens
     threads = min(len(scratch), -(-n // chunk))
     _run_in_threads(_compiled("inner", stored.storage), tensors, numbers, threads=threads)
     return sums
-
-
-def _chunk_size(runs: int) -> int:
-    return _CHUNK_ONE_RUN if runs == 1 else _CHUNK_RUNS
 
 
 def _widens(stored: StoredNumbers, runs: int) -> int:
