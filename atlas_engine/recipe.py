@@ -236,6 +236,7 @@ def _description(recipe: Recipe) -> dict[str, Json]:
             "granularity": coefficients.layout.granularity,
             "partitions": coefficients.layout.partitions,
             "seed": coefficients.layout.seed,
+            "split_by": coefficients.layout.split_by,
         },
         "tasks": list(coefficients.tasks),
         "blocks": [[block.name, list(block.shape), block.layer, block.kind] for block in coefficients.blocks],
@@ -322,6 +323,7 @@ def _build_recipe(description: Mapping[str, Json], tensors: Mapping[str, Tensor]
         granularity=_expect(str, layout_values["granularity"], "layout"),
         partitions=_expect(int, layout_values["partitions"], "layout"),
         seed=_expect(int, layout_values["seed"], "layout"),
+        split_by=_expect(str, layout_values.get("split_by", "entries"), "layout"),  # older files have none
     )
     blocks = BlockTable([_build_block(row) for row in _expect(list, description["blocks"], "blocks")])
     if blocks.fingerprint != description["blocks_fingerprint"]:

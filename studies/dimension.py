@@ -11,7 +11,7 @@ block, with one coefficient a vector, one a block and vector, or K.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,14 +63,19 @@ def run_dimensions(
     bank: TaskVectorBank,
     *,
     partitions: Sequence[int],
+    split_by: str = "entries",
     ledger: Ledger,
     on_start: OnStart = ignore_note,
 ) -> Iterator[tuple[DimensionRow, bool]]:
     """Every folder with every number of coefficients of both kinds of directions, and fine-tuning last."""
+    layouts = {PER_VECTOR: Layout("isotropic")}
+    for K in partitions:
+        by_rows = " by rows" if split_by == "rows" and K > 1 else ""
+        layouts[f"× {K}{by_rows}"] = Layout(partitions=K, split_by=split_by)
 
     def cells_of(dataset: str, folder: ClassFolder, seed: int) -> Iterator[Cell[DimensionRow]]:
         task = tasks.draw(dataset, seed)
-        for parameters in _all_parameters(task, without_own_vectors(bank, folder), partitions):
+        for parameters in _all_parameters(task, without_own_vectors(bank, folder), layouts):
             yield _cell(task, parameters)
 
     return run_grid(tasks.folders, cells_of, seeds=tasks.settings.seeds, ledger=ledger, on_start=on_start)
@@ -89,10 +94,8 @@ def random_directions(bank: TaskVectorBank, *, seed: int) -> TaskVectorBank:
 
 
 def _all_parameters(
-    task: StudyTask, whole_bank: TaskVectorBank, partitions: Sequence[int]
+    task: StudyTask, whole_bank: TaskVectorBank, layouts: Mapping[str, Layout]
 ) -> Iterator[_Parameters]:
-    layouts = {PER_VECTOR: Layout("isotropic")}
-    layouts |= {f"× {K}": Layout(partitions=K) for K in partitions}
     trainer, seed = task.trainer, task.drawn.seed
     vectors = trainer.restrict(whole_bank)
     for directions in (VECTORS, RANDOM):

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from atlas_engine.adapt.trainable import LAM
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.compose.coefficients import Layout
+from atlas_engine.compose.coefficients import SPLITS, Layout
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.views.heatmap import Grid
@@ -61,6 +61,7 @@ class DisentangleSettings(TrainingSetSettings, TowerTrainingSettings):
 
     max_train: int = setting(200, help="most images of a training set", low=2)
     partitions: tuple[int, ...] = setting((1, 5, 20, 80), help="parts K of each block", low=1)
+    split_by: str = setting("entries", help="what the parts of a block are made of", choices=SPLITS)
 
     def __post_init__(self) -> None:
         super().__post_init__()

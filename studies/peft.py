@@ -21,7 +21,7 @@ from torch import Tensor
 from atlas_engine.adapt.trainable import Trainable
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import BlockTable
-from atlas_engine.compose.coefficients import Layout
+from atlas_engine.compose.coefficients import SPLITS, Layout
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.engine import Atlas
@@ -57,6 +57,7 @@ class PeftSettings(TrainingSetSettings, TowerTrainingSettings):
         (1, 5, 10, 25, 50, 100), help="shares of the training set in percent", low=1, high=100
     )
     partitions: tuple[int, ...] = setting((1, 5, 20, 80), help="parts K of each block", low=1)
+    split_by: str = setting("entries", help="what the parts of a block are made of", choices=SPLITS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,7 +115,7 @@ def run_peft(
         drawn = draw_training_set(folder, engine.backbone.preprocessing, settings=settings, seed=seed)
         task = StudyTask(trainer, drawn, dataset)
         usable = {name: without_own_vectors(bank, folder) for name, bank in banks.items()}
-        methods = peft_methods(trainer, usable, partitions=settings.partitions)
+        methods = peft_methods(trainer, usable, partitions=settings.partitions, split_by=settings.split_by)
         for percent in settings.percents:
             for method in methods:
                 yield _cell(task, method, percent)
@@ -123,10 +124,15 @@ def run_peft(
 
 
 def peft_methods(
-    trainer: TowerTrainer, banks: Mapping[str, TaskVectorBank], *, partitions: Sequence[int]
+    trainer: TowerTrainer,
+    banks: Mapping[str, TaskVectorBank],
+    *,
+    partitions: Sequence[int],
+    split_by: str = "entries",
 ) -> list[PeftMethod]:
     """Each kind of vectors at each K, LoRA with the parameters of each, and fine-tuning."""
-    mixing = [one for name, bank in banks.items() for one in _coefficients(trainer, name, bank, partitions)]
+    layouts = [Layout(partitions=K, split_by=split_by) for K in partitions]
+    mixing = [one for name, bank in banks.items() for one in _coefficients(trainer, name, bank, layouts)]
     matched = [
         _low_rank(trainer, LORA, K, plan_low_rank(trainer.blocks, parameters=method.parameters))
         for K, method in zip(partitions, mixing, strict=False)
@@ -135,26 +141,30 @@ def peft_methods(
 
 
 def count_coefficients(blocks: BlockTable, *, tasks: int, layout: Layout) -> int:
-    """How many coefficients have an effect: a block of fewer numbers than K has as many parts as numbers."""
+    """How many coefficients have an effect: a block of fewer units than K has as many parts as units."""
     if layout.granularity == "isotropic":
         return tasks
-    return tasks * sum(min(layout.partitions, block.numel) for block in blocks)
+    return tasks * sum(min(layout.partitions, layout.unit_count(block)) for block in blocks)
 
 
 def _coefficients(
-    trainer: TowerTrainer, name: str, bank: TaskVectorBank, partitions: Sequence[int]
+    trainer: TowerTrainer, name: str, bank: TaskVectorBank, layouts: Sequence[Layout]
 ) -> list[PeftMethod]:
     vectors = trainer.restrict(bank)
 
-    def method(K: int) -> PeftMethod:
-        layout = Layout(partitions=K)
+    def method(layout: Layout) -> PeftMethod:
+        K, by_rows = layout.partitions, layout.split_by == "rows"
         size = count_coefficients(trainer.blocks, tasks=len(bank), layout=layout)
-        identity = (bank.fingerprint, bank.storage, K)
+        identity = (bank.fingerprint, bank.storage, K, *(["rows"] if by_rows and K > 1 else []))
         return PeftMethod(
-            name, K, size, identity, lambda text, _: trainer.coefficients(vectors, layout, text)
+            f"{name}, by rows" if by_rows else name,
+            K,
+            size,
+            identity,
+            lambda text, _: trainer.coefficients(vectors, layout, text),
         )
 
-    return [method(K) for K in partitions]
+    return [method(layout) for layout in layouts]
 
 
 def _low_rank(trainer: TowerTrainer, name: str, K: int, plan: LowRankPlan) -> PeftMethod:

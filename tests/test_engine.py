@@ -11,8 +11,11 @@ import torch
 
 import atlas_engine as atlas
 from atlas_engine.cache import Cache
+from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import ImageError, SupportError
+from atlas_engine.runtime import generator
+from tests.donors import engine_with_donors
 from tests.drawn import noise_picture
 
 CLASSES = ["cat", "dog", "house"]
@@ -132,3 +135,47 @@ def test_weights_that_were_trained_further_are_other_weights_to_the_cache(engine
         next(iter(other.parameters())).mul_(1.001)
     changed = Atlas(dataclasses.replace(engine.backbone, visual=other))
     assert changed.weights_id != engine.weights_id
+
+
+def test_a_shipped_recipe_from_before_rows_could_be_split_composes_as_it_was_written(engine):
+    """Its layout has no `split_by`: the numbers of a block, one by one, by the formula written out here."""
+    recipe = atlas.Recipe.load("assets/examples/melons/recipe.atlas.safetensors")
+    layout = recipe.coefficients.layout
+    assert (layout.partitions, layout.split_by) == (20, "entries")
+    tower, base = (
+        dict(engine.adapted(recipe).named_parameters()),
+        dict(engine.backbone.visual.named_parameters()),
+    )
+    moved = recipe.coefficients.table.abs().amax(dim=(0, 2)).nonzero().flatten().tolist()
+    for m in (moved[0], moved[len(moved) // 2], moved[-1]):
+        block = recipe.coefficients.blocks[m]
+        draw = torch.Generator().manual_seed(layout.seed * 1_000_003 + block.numel)
+        part = (torch.arange(block.numel) % 20)[torch.randperm(block.numel, generator=draw)]
+        tau = engine.bank.vectors_of(block)[[engine.bank.tasks.index(t) for t in recipe.coefficients.tasks]]
+        wanted = base[block.name].flatten() + (recipe.coefficients.table[:, m][:, part] * tau).sum(0)
+        # an ulp of the base, and float32 sums in another order
+        torch.testing.assert_close(tower[block.name].flatten(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_recipe_split_by_rows_answers_the_same_after_the_disk_and_otherwise_than_by_entries(tmp_path):
+    session = engine_with_donors(tmp_path)
+    bank, pixels = session.bank, stack_noise(4)
+    logits = {}
+    for split_by in ("rows", "entries"):
+        layout = Layout(partitions=3, seed=2, split_by=split_by)
+        lam = 0.5 * torch.randn(layout.shape(len(bank), bank.blocks), generator=generator(0))
+        recipe = atlas.Recipe(
+            Coefficients(lam, layout, bank.tasks, bank.blocks),
+            model="tiny",
+            model_fingerprint=session.fingerprint,
+            bank_fingerprint=bank.fingerprint,
+            classes=("otter", "seal"),
+        )
+        recipe.save(tmp_path / split_by)
+        logits[split_by] = session.logits(recipe, pixels)
+        assert torch.equal(session.logits(atlas.Recipe.load(tmp_path / split_by), pixels), logits[split_by])
+    assert not torch.allclose(logits["rows"], logits["entries"], atol=1e-3)
+
+
+def stack_noise(count: int) -> torch.Tensor:
+    return torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator(1))

@@ -46,7 +46,15 @@ def make_recipe(*, layout=None, **changes):
 
 
 @pytest.mark.parametrize(
-    "layout", [Layout(), Layout("isotropic"), Layout("matrices"), Layout(partitions=3, seed=9)], ids=repr
+    "layout",
+    [
+        Layout(),
+        Layout("isotropic"),
+        Layout("matrices"),
+        Layout(partitions=3, seed=9),
+        Layout(partitions=3, seed=9, split_by="rows"),
+    ],
+    ids=repr,
 )
 def test_save_then_load_gives_an_equal_recipe(layout, tmp_path):
     recipe = make_recipe(layout=layout, head={"keys": torch.randn(5, 2), "alpha": torch.tensor(2.0)})
@@ -216,6 +224,14 @@ TENSOR = "coefficients"
         (
             {"description": {"layout": {"granularity": "whole", "partitions": 1, "seed": 0}}},
             "granularity 'whole' is not known",
+        ),
+        (
+            {
+                "description": {
+                    "layout": {"granularity": "block", "partitions": 2, "seed": 0, "split_by": "cols"}
+                }
+            },
+            "split_by 'cols' is not known",
         ),
         ({"description": {"layout": {"granularity": "block", "partitions": 0, "seed": 0}}}, "partitions"),
         ({"description": {"layout": {"granularity": "block", "partitions": 10**30, "seed": 0}}}, "too many"),

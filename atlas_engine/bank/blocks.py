@@ -44,6 +44,14 @@ class Block:
         return math.prod(self.shape)
 
     @property
+    def rows(self) -> int:
+        """How many rows, output rows as a rule: the length of the first axis longer than 1.
+
+        A bias has as many rows as numbers.
+        """
+        return next((size for size in self.shape if size > 1), 1)
+
+    @property
     def is_matrix(self) -> bool:
         """Whether the block is a weight that multiplies features, not a bias, norm or embedding."""
         return self.kind in BLOCK_KINDS[:3]

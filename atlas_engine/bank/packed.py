@@ -163,17 +163,26 @@ class LowRankPanel(Panel):
 
     @override
     def combine(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
-        u, v = self._side_by_side(into.dtype)
-        rows = len(u)
-        for run, theta in enumerate(into):
-            weighted = (u * w[run]).reshape(rows, -1)  # (rows T r) * (T 1) -> (rows T·r)
-            torch.addmm(start.view(rows, -1), weighted, v, out=theta.view(rows, -1))  # @ (T·r cols)
+        per_row = w.transpose(1, 2).expand(-1, self.u.shape[1], -1)  # (R T 1) -> (R rows T)
+        self.combine_rows(per_row, start=start, into=into)
 
     @override
     def inner(self, g: Tensor) -> Tensor:
+        return self.inner_rows(g, rows=self.u.shape[1]).sum(dim=1).unsqueeze(-1)
+
+    @override
+    def combine_rows(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
+        u, v = self._side_by_side(into.dtype)
+        rows = len(u)
+        for run, theta in enumerate(into):
+            weighted = (u * w[run].unsqueeze(2)).reshape(rows, -1)  # (rows T r) * (rows T 1) -> (rows T·r)
+            torch.addmm(start.view(rows, -1), weighted, v, out=theta.view(rows, -1))  # @ (T·r cols)
+
+    @override
+    def inner_rows(self, g: Tensor, *, rows: int) -> Tensor:
         u, v = self._side_by_side(g.dtype)
         projected = g.reshape(-1, self.alignment) @ v.t()  # (R·rows cols) @ (cols T·r)
-        return (projected.view(g.shape[0], *u.shape) * u).sum(dim=(1, 3)).unsqueeze(-1)
+        return (projected.view(g.shape[0], *u.shape) * u).sum(dim=3)  # (R rows T)
 
     def _side_by_side(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The factors with tasks side by side: u (rows T r) and v (T·r cols)."""

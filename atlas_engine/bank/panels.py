@@ -153,6 +153,41 @@ class Panel(ABC):
                 total[run].scatter_add_(1, index, tau * g[run, a:b])
         return total
 
+    # ---- the same with weights per row, for a panel of one block
+
+    def combine_rows(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
+        """`combine` with weights w (R rows T): the block's rows of equal length have their own."""
+        stored = self.stored_numbers()
+        if stored is not None and self.numel >= cpu.MIN_ROW * w.shape[1] and cpu.can_run(stored, into):
+            cpu.combine_rows(stored, w, start=start, into=into)
+        else:
+            self.combine_rows_with_torch(w, start=start, into=into)
+
+    def inner_rows(self, g: Tensor, *, rows: int) -> Tensor:
+        """⟨τ[t], g⟩ per run, row and task: (R n) -> (R rows T)."""
+        stored = self.stored_numbers()
+        if stored is not None and self.numel >= cpu.MIN_ROW * rows and cpu.can_run(stored, g):
+            return cpu.inner_rows(stored, g, rows=rows)
+        return self.inner_rows_with_torch(g, rows=rows)
+
+    def combine_rows_with_torch(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
+        """`combine_rows` on any device."""
+        cols = self.numel // w.shape[1]
+        weights = w.transpose(0, 1)  # (rows R T)
+        for a, b, tau in self.iter_chunks(into.dtype, multiple=cols):
+            own, base = weights[a // cols : b // cols], start[a:b].view(-1, 1, cols)
+            theta = torch.baddbmm(base, own, _by_row(tau, cols))  # (q R T) @ (q T cols)
+            into[:, a:b].view(len(into), -1, cols).copy_(theta.transpose(0, 1))
+
+    def inner_rows_with_torch(self, g: Tensor, *, rows: int) -> Tensor:
+        """`inner_rows` on any device."""
+        cols = self.numel // rows
+        found = [
+            torch.bmm(_by_row(g[:, a:b], cols), _by_row(tau, cols).transpose(1, 2))  # (q R cols) @ (q cols T)
+            for a, b, tau in self.iter_chunks(g.dtype, multiple=cols)
+        ]
+        return torch.cat(found).transpose(0, 1)
+
     def gram(self) -> Tensor:
         """⟨τ[t], τ[s]⟩ summed over the panel's blocks, (T T) in float32."""
         total = torch.zeros(self.task_count, self.task_count, device=self.device)
@@ -160,15 +195,24 @@ class Panel(ABC):
             total.addmm_(tau, tau.t())
         return total
 
-    def iter_chunks(self, dtype: torch.dtype) -> Iterator[tuple[int, int, Tensor]]:
-        """(a, b, τ[:, a:b]) in `dtype`, front to back. All chunks share one scratch: use each at once."""
+    def iter_chunks(self, dtype: torch.dtype, *, multiple: int = 1) -> Iterator[tuple[int, int, Tensor]]:
+        """(a, b, τ[:, a:b]) in `dtype`, front to back. All chunks share one scratch: use each at once.
+
+        Chunks start and stop at a `multiple`, which divides `alignment` or is divided by it.
+        """
+        unit = max(self.alignment, multiple)
         limit = _SCRATCH_NUMEL.get(self.device.type, _SCRATCH_NUMEL_GPU) // self.task_count
-        step = min(self.numel, max(self.alignment, limit // self.alignment * self.alignment))
+        step = min(self.numel, max(unit, limit // unit * unit))
         scratch = torch.empty(self.task_count * step, dtype=dtype, device=self.device)
         for a in range(0, self.numel, step):
             b = min(a + step, self.numel)
             out = scratch[: self.task_count * (b - a)].view(self.task_count, b - a)
             yield a, b, self.read_into(out, a)
+
+
+def _by_row(numbers: Tensor, cols: int) -> Tensor:
+    """(L n) as (rows L cols), over the same memory."""
+    return numbers.view(len(numbers), -1, cols).transpose(0, 1)
 
 
 @dataclass(frozen=True, eq=False)

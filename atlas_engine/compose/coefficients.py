@@ -7,6 +7,12 @@ A layout says which coefficients are free and how they spread over the bank's T 
     matrices       λ[t, m]           weight matrices only, the other blocks stay at the base; (T, M')
     × K            λ[t, m, k]        each block split at random into K partitions of its own; (T, M, K)
 
+What is dealt out to the K partitions of a block: its numbers one by one (`split_by="entries"`, as in the
+paper) or whole output rows (`split_by="rows"`). A row is contiguous, so each partition is a plain product and
+× K costs about as much as K = 1 (`atlas bench partitions`); scattered entries cost many times that. A block
+of fewer rows than K fills as many partitions as it has rows. A bias or norm has one number a row: both ways
+split it alike.
+
 `expand` takes the free tensor to λ over all blocks, (T, M) or (T, M, K); `reduce` is its transpose and takes
 a gradient back. Both carry leading batch dimensions.
 """
@@ -21,25 +27,32 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from atlas_engine.bank.blocks import BlockTable
+from atlas_engine.bank.blocks import Block, BlockTable
 from atlas_engine.errors import BankError, ConfigError, unknown_name
 
-__all__ = ["GRANULARITIES", "Coefficients", "Layout"]
+__all__ = ["GRANULARITIES", "SPLITS", "Coefficients", "Layout"]
 
 GRANULARITIES = ("block", "isotropic", "matrices")
+SPLITS = ("entries", "rows")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which coefficients are free. `seed` draws the random split when `partitions` is above 1."""
+    """Which coefficients are free. `seed` draws the random split when `partitions` is above 1.
+
+    `split_by` says what is dealt out to the partitions of a block: its numbers or its output rows.
+    """
 
     granularity: str = "block"
     partitions: int = 1
     seed: int = 0
+    split_by: str = "entries"
 
     def __post_init__(self) -> None:
         if self.granularity not in GRANULARITIES:
             raise ConfigError(unknown_name("granularity", self.granularity, GRANULARITIES))
+        if self.split_by not in SPLITS:
+            raise ConfigError(unknown_name("split_by", self.split_by, SPLITS))
         if self.partitions < 1:
             raise ConfigError(f"partitions={self.partitions} is out of range. It must be 1 or more.")
         if self.granularity == "isotropic" and self.partitions > 1:
@@ -79,15 +92,19 @@ class Layout:
         axis = -1 if self.partitions == 1 else -2
         return grad.index_select(axis, torch.tensor(_matrix_indices(blocks), device=grad.device))
 
-    def split(self, numel: int) -> Int[Tensor, " numel"]:
-        """The partition, 0 … K − 1, of each of a block's numbers: random, and as even as can be.
+    def unit_count(self, block: Block) -> int:
+        """How many units of a block are dealt out to its partitions: its numbers, or its output rows."""
+        return block.rows if self.split_by == "rows" else block.numel
 
-        The same seed and size give the same split. A block of fewer than K numbers fills only some
-        partitions; the coefficients of the empty ones do nothing.
+    def split(self, units: int) -> Int[Tensor, " units"]:
+        """The partition, 0 … K − 1, of each of a block's units: random, and as even as can be.
+
+        The same seed and count give the same split. A block of fewer than K units fills the first partitions
+        only; the coefficients of the empty ones do nothing.
         """
-        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + numel)
-        order = torch.randperm(numel, generator=draw)
-        return (torch.arange(numel, dtype=torch.int32) % self.partitions)[order]
+        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + units)
+        order = torch.randperm(units, generator=draw)
+        return (torch.arange(units, dtype=torch.int32) % self.partitions)[order]
 
 
 def _matrix_indices(blocks: BlockTable) -> list[int]:

@@ -77,7 +77,7 @@ class Composer:
         lead = () if runs is None else (runs,)
         flat = torch.zeros(*lead, self._flat_numel, dtype=self._dtype, device=self.bank.device)
         starts = [(self._offsets[m], block) for m, block in enumerate(self.blocks)]
-        views = {b.name: flat[..., at : at + b.numel].view(*lead, *b.shape) for at, b in starts}
+        views = {b.name: flat[..., at : at + b.numel].view((*lead, *b.shape)) for at, b in starts}
         return BlockBuffers(views, flat)
 
     @torch.no_grad()
@@ -156,6 +156,9 @@ class Composer:
         start = span.base if span.base is not None else self._flat_base(span)
         if self.layout.partitions == 1:
             span.panel.combine(own, start=start, into=theta)
+        elif self._is_split_by_rows(span):
+            per_row = own[:, :, 0].index_select(2, self._partition_of(span))  # (R T K) -> (R T rows)
+            span.panel.combine_rows(per_row.transpose(1, 2).contiguous(), start=start, into=theta)
         else:
             span.panel.combine_partitioned(
                 own.flatten(2), partition_of=self._partition_of(span), start=start, into=theta
@@ -166,6 +169,9 @@ class Composer:
         K = self.layout.partitions
         if K == 1:
             return span.panel.inner(g).unsqueeze(-1)
+        if self._is_split_by_rows(span):
+            per_row = span.panel.inner_rows(g, rows=len(self._partition_of(span)))  # (R rows T)
+            return self._sum_rows(span, per_row).transpose(1, 2).unsqueeze(2)  # (R K T) -> (R T 1 K)
         count = len(span.panel.block_indices) * K
         inner = span.panel.inner_partitioned(g, partition_of=self._partition_of(span), count=count)
         return inner.view(*inner.shape[:2], -1, K)
@@ -183,16 +189,35 @@ class Composer:
             base[at : at + block.numel] = self.theta0[block.name].reshape(-1)
         return base
 
+    def _is_split_by_rows(self, span: _PanelSpan) -> bool:
+        """Whether a panel is computed row by row; the bundle of small blocks never is."""
+        return self.layout.split_by == "rows" and not isinstance(span.panel, BundlePanel)
+
     def _partition_of(self, span: _PanelSpan) -> Int[Tensor, " n"]:
-        """The partition of each number of a panel: 0 … K − 1 in its first block, K … 2K − 1 in the next, …"""
-        if span.partition_of is None:
-            K = self.layout.partitions
+        """The partition of each number of a panel: 0 … K − 1 in its first block, K … 2K − 1 in the next, …
+
+        Of each row instead, (rows), where the panel is computed row by row.
+        """
+        if span.partition_of is not None:
+            return span.partition_of
+        if self._is_split_by_rows(span):
+            index = self.layout.split(self.blocks[span.panel.block_indices[0]].rows)
+        else:
             index = torch.zeros(span.panel.numel, dtype=torch.int32)
             for u, (m, at) in enumerate(span.offsets.items()):
-                numel = self.blocks[m].numel
-                index[at : at + numel] = self.layout.split(numel) + u * K
-            span.partition_of = index.to(self.bank.device)
+                block, units = self.blocks[m], self.layout.unit_count(self.blocks[m])
+                parts = self.layout.split(units).repeat_interleave(block.numel // units)
+                index[at : at + block.numel] = parts + u * self.layout.partitions
+        span.partition_of = index.to(self.bank.device)
         return span.partition_of
+
+    def _sum_rows(self, span: _PanelSpan, per_row: Float[Tensor, "R rows T"]) -> Float[Tensor, "R K T"]:
+        """Sums over the rows of each partition, always in the same order."""
+        if span.rows_of is None:
+            span.rows_of = _members(self._partition_of(span), self.layout.partitions)
+        runs, _, T = per_row.shape
+        padded = torch.cat([per_row, per_row.new_zeros(runs, 1, T)], dim=1)
+        return padded.index_select(1, span.rows_of.flatten()).view(runs, *span.rows_of.shape, T).sum(dim=2)
 
     def _find_negative_zeros(self) -> Int[Tensor, " count"] | None:
         """Where θ0 is −0.0: adding a zero would turn it to +0.0, and zero λ must change no bit."""
@@ -220,6 +245,7 @@ class _PanelSpan:
         self.offsets = dict(zip(panel.block_indices, panel.offsets(), strict=True))
         self.base: Tensor | None = None
         self.partition_of: Tensor | None = None
+        self.rows_of: Tensor | None = None  # (K most), the rows of each partition
 
     def select_weights(self, weights: Float[Tensor, "R T M *K"]) -> Float[Tensor, "R T U *K"]:
         """The weights of this panel's blocks."""
@@ -250,6 +276,18 @@ def _lay_out(bank: TaskVectorBank) -> tuple[list[_PanelSpan], int]:
         spans.append(span)
         start = span.stop + -span.stop % _ALIGN
     return spans, start
+
+
+def _members(partition_of: Int[Tensor, " units"], partitions: int) -> Int[Tensor, "K most"]:
+    """Which units each partition has, in order; filled up with the number of units, which is none of them."""
+    units = len(partition_of)
+    counts = torch.bincount(partition_of, minlength=partitions)  # (K)
+    in_order = partition_of.argsort(stable=True)
+    first = (counts.cumsum(0) - counts).repeat_interleave(counts)  # where the own partition begins
+    place = torch.arange(units, device=counts.device) - first
+    members = partition_of.new_full((partitions, int(counts.max())), units)
+    members[partition_of[in_order].long(), place] = in_order.to(members.dtype)
+    return members
 
 
 def _common_dtype(theta0: Mapping[str, Tensor]) -> torch.dtype:

@@ -106,7 +106,8 @@ def contributions(coefficients: Coefficients, bank: TaskVectorBank) -> Contribut
     """‖λ[t, m] τ[t, m]‖ of the coefficients' tasks, of which the bank may have more.
 
     Needs only the bank's `block_norms`, which are computed once. With λ[t, m, k] for K partitions of a block
-    their root mean square counts: a random split leaves about 1/K of a block's squared norm in each.
+    their root mean square counts: a random split leaves about 1/K of a block's squared norm in each. Of a
+    block too small for K only the partitions that it fills count.
     """
     if coefficients.blocks.fingerprint != bank.blocks.fingerprint:
         raise BankError(
@@ -120,8 +121,16 @@ def contributions(coefficients: Coefficients, bank: TaskVectorBank) -> Contribut
     if not bool(torch.isfinite(norms).all()):
         raise BankError("the bank holds NaN or infinity. `atlas bank verify FILE` says where.")
     table = coefficients.table.detach().cpu().double().abs()  # (T M) or (T M K)
-    sizes = table if table.dim() == 2 else table.square().mean(-1).sqrt()
+    sizes = table if table.dim() == 2 else _root_mean_square(table, coefficients)
     return Contributions(sizes * norms, coefficients.tasks, bank.blocks)
+
+
+def _root_mean_square(table: Float[Tensor, "T M K"], coefficients: Coefficients) -> Float[Tensor, "T M"]:
+    """The root mean square of λ over the partitions that each block fills, which come first."""
+    layout = coefficients.layout
+    filled = table.new_tensor([min(layout.partitions, layout.unit_count(b)) for b in coefficients.blocks])
+    is_filled = torch.arange(layout.partitions) < filled.unsqueeze(1)  # (M K)
+    return ((table.square() * is_filled).sum(-1) / filled).sqrt()
 
 
 def _root_sum_squares(values: Float[Tensor, "T M"], groups: Sequence[int]) -> Float[Tensor, "T groups"]:

@@ -125,7 +125,12 @@ def disentangle(
         )
         dimensions = measure_with_progress(
             lambda on_start: run_dimensions(
-                tasks, vectors, partitions=parts, ledger=ledger, on_start=on_start
+                tasks,
+                vectors,
+                partitions=parts,
+                split_by=config.split_by,
+                ledger=ledger,
+                on_start=on_start,
             ),
             config.seeds * len(named) * (2 * (1 + len(parts)) + 1),
         )

@@ -3,7 +3,7 @@
 suites       → the table of suites; each runs in a Python process of its own (`run`)
 report       → bars, and how they are printed
 measure      → fair timings of functions that take turns
-engine, few_shot, predict, cache_hit → the suites
+engine, partitions, few_shot, predict, cache_hit → the suites
 composition  → what the suite `engine` composes, and the expected answer
 naive        → the naive formulation that it is compared with, in a `separate` process
 """

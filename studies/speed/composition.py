@@ -25,6 +25,7 @@ from atlas_engine.bank.vector import VectorInfo
 __all__ = [
     "BLOCK",
     "ELEVEN_BITS",
+    "FLOAT32_BITS",
     "FORWARDS",
     "PIXELS",
     "TASKS",
@@ -46,7 +47,7 @@ BLOCK = "proj"
 """The block whose θ is checked."""
 
 ELEVEN_BITS = 5e-3
-_FLOAT32 = 5e-5  # an ulp of a weight is 1e-5 of how far it moves
+FLOAT32_BITS = 5e-5  # an ulp of a weight is 1e-5 of how far it moves
 
 ComposeAnswer = tuple[Tensor, ...]
 """θ of one block, and ∂L/∂λ (T M)."""
@@ -90,7 +91,7 @@ class ExpectedAnswer:
             base=base,
             theta=base + lam.double() @ bank.vectors_of(BLOCK).double(),
             grads=tuple(_coefficient_gradient(bank, grads) for grads in case.grads),
-            tolerance=_FLOAT32 if cpu.is_available(bank.storage) else ELEVEN_BITS,
+            tolerance=FLOAT32_BITS if cpu.is_available(bank.storage) else ELEVEN_BITS,
         )
 
     def is_met(self, answer: ComposeAnswer, *, forwards: int = 1, tolerance: float | None = None) -> bool:

@@ -55,6 +55,11 @@ SUITES = (
         "studies.speed.engine:engine",
     ),
     Suite(
+        "partitions",
+        "20 coefficients per block and vector against one, and one more fold against one run",
+        "studies.speed.partitions:partitions",
+    ),
+    Suite(
         "few-shot",
         "adapting to a few images, and its first answer, in plain training passes",
         "studies.speed.few_shot:few_shot",

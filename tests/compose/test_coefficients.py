@@ -26,8 +26,9 @@ LAYOUTS = [
     Layout("matrices"),
     Layout(partitions=3),
     Layout("matrices", partitions=3),
+    Layout(partitions=3, split_by="rows"),
 ]
-SHAPES = [(2, 4), (2,), (2, 2), (2, 4, 3), (2, 2, 3)]
+SHAPES = [(2, 4), (2,), (2, 2), (2, 4, 3), (2, 2, 3), (2, 4, 3)]
 
 
 @pytest.mark.parametrize(("layout", "shape"), list(zip(LAYOUTS, SHAPES, strict=True)))
@@ -73,6 +74,7 @@ def test_a_split_is_even_and_random_and_that_of_its_seed(numel, parts):
     [
         ({"granularity": "blok"}, "Did you mean 'block'"),
         ({"partitions": 0}, "partitions=0"),
+        ({"split_by": "row"}, "Did you mean 'rows'"),
         ({"granularity": "isotropic", "partitions": 2}, "one coefficient per vector"),
     ],
 )
@@ -121,3 +123,14 @@ def test_coefficients_are_not_widened_to_a_table_of_another_tower():
         narrow.widened(BlockTable([*BLOCKS[:3], replace(BLOCKS[3], shape=(4, 3))]))
     with pytest.raises(BankError, match="block 'proj' is not known"):
         narrow.widened(BLOCKS[:3])
+
+
+def test_rows_are_split_where_entries_would_be_and_a_vector_is_split_alike():
+    by_rows, by_entries = (Layout(partitions=3, seed=7, split_by=split) for split in ("rows", "entries"))
+    assert [by_entries.unit_count(block) for block in BLOCKS] == [4, 48, 4, 8]
+    assert [by_rows.unit_count(block) for block in BLOCKS] == [4, 4, 4, 4]
+    for block in BLOCKS:
+        split = by_rows.split(by_rows.unit_count(block))
+        assert set(split.tolist()) == {0, 1, 2}
+        if len(block.shape) == 1:
+            assert torch.equal(split, by_entries.split(by_entries.unit_count(block)))

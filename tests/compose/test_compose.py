@@ -17,7 +17,13 @@ from atlas_engine.errors import BankError, ConfigError
 from studies.speed.naive import naive_compose
 from tests.bank.tuned import base_gradient, base_weights, drawn, loss_at, tuned_vectors
 
-LAYOUTS = [Layout(), Layout("isotropic"), Layout("matrices"), Layout(partitions=3)]
+LAYOUTS = [
+    Layout(),
+    Layout("isotropic"),
+    Layout("matrices"),
+    Layout(partitions=3),
+    Layout(partitions=3, split_by="rows"),
+]
 
 
 @functools.cache

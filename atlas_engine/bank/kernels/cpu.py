@@ -18,13 +18,29 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-__all__ = ["StoredNumbers", "can_run", "combine", "has_numba", "inner", "is_available"]
+__all__ = [
+    "MIN_ROW",
+    "StoredNumbers",
+    "can_run",
+    "combine",
+    "combine_rows",
+    "has_numba",
+    "inner",
+    "inner_rows",
+    "is_available",
+]
 
 _WORTH_NUMEL = 2**20
 """A smaller panel is in the cache after one step and would not earn back the loading of a compiler."""
 
-_CHUNK_ONE_RUN, _CHUNK_RUNS = 2**14, 2**11
-"""Columns per chunk: long enough to stream; with several runs, few enough to stay in a core's cache."""
+MIN_ROW = 32
+"""Rows shorter than this leave the lanes of a register empty: torch is as fast."""
+
+_CHUNK = 2**14
+"""Columns that a thread draws at a time: long enough to stream."""
+
+_SUMMED_ONE_RUN, _SUMMED_RUNS = _CHUNK, 2**11
+"""Columns whose products are summed in float32 before sums are summed."""
 
 _NONTEMPORAL_NUMEL = 2**18
 """From this length on, results would be out of the cache before they are read again: store them past it."""
@@ -83,43 +99,70 @@ def has_numba() -> bool:
 
 def combine(stored: StoredNumbers, w: Tensor, *, start: Tensor, into: Tensor) -> None:
     """into (R n) = start (n) + Σ_t w[:, t] τ[t], for weights w (R T)."""
-    n, (runs, stride) = stored.numel, (into.shape[0], into.stride(0))
+    combine_rows(stored, w.unsqueeze(1), start=start, into=into)
+
+
+def combine_rows(stored: StoredNumbers, w: Tensor, *, start: Tensor, into: Tensor) -> None:
+    """`combine` with weights w (R rows T): the n numbers are rows of equal length, each with its own."""
+    n, T, (runs, stride) = stored.numel, stored.task_count, (into.shape[0], into.stride(0))
     weights, start = w.float().contiguous(), start.float().contiguous()
-    sizes = (stride, stored.group, stored.packed_width)
+    row = n // w.shape[1]
+    sizes = (stride, row, stored.group, stored.packed_width)
     is_aligned = into.data_ptr() % 64 == 0 and all(size % 16 == 0 for size in sizes)
     nontemporal = int(is_aligned and n >= _NONTEMPORAL_NUMEL)
-    chunk = _chunk_size(runs)
-    tensors = (stored.data, stored.scale, weights, start, into)
-    numbers = (stored.task_count, n, runs, stride, stored.group, stored.packed_width, chunk, nontemporal)
-    _run_in_threads(_compiled("combine", stored.storage), tensors, numbers, chunks=-(-n // chunk))
+    scratch = _scratch("combine", tasks=T, runs=runs)
+    tensors = (stored.data, stored.scale, weights, start, into, scratch)
+    numbers = (T, n, runs, stride, row, stored.group, stored.packed_width, _CHUNK, _widens(stored, runs))
+    threads = min(len(scratch), -(-n // _CHUNK))
+    _run_in_threads(_compiled("combine", stored.storage), tensors, (*numbers, nontemporal), threads=threads)
 
 
 def inner(stored: StoredNumbers, g: Tensor) -> Tensor:
     """⟨τ[t], g⟩ per run and task, (R n) -> (R T)."""
+    summed = _SUMMED_ONE_RUN if g.shape[0] == 1 else _SUMMED_RUNS
+    return _row_sums(stored, g, row=summed).sum(0)
+
+
+def inner_rows(stored: StoredNumbers, g: Tensor, *, rows: int) -> Tensor:
+    """`inner` per row: (R n) -> (R rows T), for n numbers in rows of equal length."""
+    return _row_sums(stored, g, row=stored.numel // rows).transpose(0, 1)
+
+
+def _row_sums(stored: StoredNumbers, g: Tensor, *, row: int) -> Tensor:
+    """⟨τ[t], g⟩ over each `row` neighbours, (rows R T)."""
     n, T, (runs, stride) = stored.numel, stored.task_count, (g.shape[0], g.stride(0))
-    chunk = _chunk_size(runs)
-    chunks = -(-n // chunk)
-    partial, sums = torch.empty(chunks, T, _lanes()), torch.empty(chunks, runs, T)
-    tensors = (stored.data, stored.scale, g, partial, sums)
-    numbers = (T, n, runs, stride, stored.group, stored.packed_width, chunk)
-    _run_in_threads(_compiled("inner", stored.storage), tensors, numbers, chunks=chunks)
-    return sums.sum(0)
+    chunk = max(1, _CHUNK // row) * row  # whole rows
+    sums = torch.empty(-(-n // row), runs, T)
+    scratch = _scratch("inner", tasks=T, runs=runs)
+    tensors = (stored.data, stored.scale, g, sums, scratch)
+    numbers = (T, n, runs, stride, row, stored.group, stored.packed_width, chunk, _widens(stored, runs))
+    threads = min(len(scratch), -(-n // chunk))
+    _run_in_threads(_compiled("inner", stored.storage), tensors, numbers, threads=threads)
+    return sums
 
 
-def _chunk_size(runs: int) -> int:
-    return _CHUNK_ONE_RUN if runs == 1 else _CHUNK_RUNS
+def _widens(stored: StoredNumbers, runs: int) -> int:
+    """1 where several runs share numbers that take time to widen."""
+    return int(runs > 1 and stored.storage != "float32")
+
+
+def _scratch(product: str, *, tasks: int, runs: int) -> Tensor:
+    """Memory for each thread that may take part: as many as torch uses."""
+    loops = _import_loops()
+    assert loops is not None
+    return torch.empty(torch.get_num_threads(), loops.scratch_numel(product, tasks=tasks, runs=runs))
 
 
 def _run_in_threads(
-    loop: Callable[..., None] | None, tensors: tuple[Tensor, ...], numbers: tuple[int, ...], *, chunks: int
+    loop: Callable[..., None] | None, tensors: tuple[Tensor, ...], numbers: tuple[int, ...], *, threads: int
 ) -> None:
-    """Run one loop in as many threads as torch uses, of which this thread is one."""
+    """Run one loop in so many threads, of which this thread is one."""
     assert loop is not None, "can_run() was not asked"
-    counter = ctypes.c_int64(0)
-    args = (*(tensor.data_ptr() for tensor in tensors), *numbers, ctypes.addressof(counter))
+    counters = (ctypes.c_int64 * 2)()  # chunks drawn, threads at work
+    args = (*(tensor.data_ptr() for tensor in tensors), *numbers, ctypes.addressof(counters))
     helpers: list[Future[None]] = []
     try:
-        for _ in range(min(torch.get_num_threads(), chunks) - 1):
+        for _ in range(threads - 1):
             helpers.append(_pool().submit(loop, *args))
         loop(*args)
     finally:  # nobody may touch the tensors once this returns
@@ -153,10 +196,3 @@ def _import_loops() -> ModuleType | None:
     except ImportError:  # no numba, or one that does not go with this numpy
         return None
     return numba_loops
-
-
-def _lanes() -> int:
-    loops = _import_loops()
-    assert loops is not None
-    lanes: int = loops.LANES
-    return lanes

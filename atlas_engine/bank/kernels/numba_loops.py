@@ -1,13 +1,14 @@
 """Both products of stored task vectors as loops that numba turns into machine code.
 
-    combine   into[r, i] = start[i] + Σ_t w[r, t] · scale[t, i // group] · data[t, i]
-    inner     sums[k, r, t] = Σ_i g[r, i] · scale[t, i // group] · data[t, i]      over the i of chunk k
+    combine   into[r, i] = start[i] + Σ_t w[r, i // row, t] · scale[t, i // group] · data[t, i]
+    inner     sums[k, r, t] = Σ_i g[r, i] · scale[t, i // group] · data[t, i]        over the i of row k
 
 A CPU sums in float32 whatever the bank stores. Widening the numbers into memory and reading them again takes
-longer than fetching them did; here they are widened in registers on their way into the sum. Threads run one
-loop together and draw its chunks from a shared counter, so a late thread takes fewer. Each chunk has its own
-place for sums, so the result does not depend on which thread took it. Loops get bare addresses: `cpu` checks
-that they are right.
+longer than fetching them did; here they are widened in registers on their way into the sum. Several runs take
+turns at a short segment, which is widened once for all of them and stays in the nearest cache. Threads run
+one loop together and draw its chunks from a shared counter, so a late thread takes fewer. Each row has its
+own place for sums, so the result does not depend on which thread took it. Loops get bare addresses: `cpu`
+checks that they are right.
 
 Plain `@njit` loops that give the same bits were tried in place of the LLVM instructions below. They are too
 slow for the bars of `atlas bench engine`, in float16 and more so in int4.
@@ -26,7 +27,7 @@ from llvmlite import binding, ir
 from numba import cfunc, njit, types
 from numba.extending import intrinsic, models, register_model
 
-__all__ = ["LANES", "STORAGES", "compiled", "has_float16_instruction"]
+__all__ = ["LANES", "STORAGES", "compiled", "has_float16_instruction", "scratch_numel"]
 
 LANES = 32
 """Numbers per step: of float16 just one cache line, so no line is fetched twice."""
@@ -34,6 +35,10 @@ LANES = 32
 _TASKS_AT_ONCE = 8
 """Task vectors read side by side. They are a round number of bytes apart, so their cache lines compete for
 one set of the cache, which holds eight."""
+
+_SEGMENT = 480
+"""Columns that several runs take in turn, so that the later ones find them in the nearest cache. Not a power
+of two, for the reason above."""
 
 STORAGES = {  # numbers and scales; numba has no float16, bfloat16 or int4 on a CPU, others stand for them
     "float32": (types.float32, types.float32),
@@ -59,57 +64,79 @@ def has_float16_instruction() -> bool:
 def compiled(product: str, *, storage: str) -> Callable[..., None]:
     """`combine` or `inner` for one storage, as a function of addresses and integers that releases the GIL."""
     data, scale = map(types.CPointer, STORAGES[storage])
-    floats, counter = types.CPointer(types.float32), types.CPointer(types.int64)
-    loop, integers = {"combine": (combine, 8), "inner": (inner, 7)}[product]
-    signature = types.void(data, scale, floats, floats, floats, *[types.int64] * integers, counter)
+    floats, counters = types.CPointer(types.float32), types.CPointer(types.int64)
+    loop, arrays, integers = {"combine": (combine, 4, 10), "inner": (inner, 3, 9)}[product]
+    signature = types.void(data, scale, *[floats] * arrays, *[types.int64] * integers, counters)
     try:
         machine_code = cfunc(signature, cache=True)(loop)
     except RuntimeError:  # numba found no folder to keep the machine code in
         machine_code = cfunc(signature)(loop)
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
-    function = ctypes.CFUNCTYPE(None, *[pointer] * 5, *[integer] * integers, pointer)(machine_code.address)
+    prototype = ctypes.CFUNCTYPE(None, *[pointer] * (2 + arrays), *[integer] * integers, pointer)
+    function = prototype(machine_code.address)
     function.machine_code = machine_code  # type: ignore[attr-defined]  # lives as long as its address is used
     return function
+
+
+def scratch_numel(product: str, *, tasks: int, runs: int) -> int:
+    """How many float32 numbers of scratch a thread needs."""
+    return _TASKS_AT_ONCE * _SEGMENT + (runs * tasks * LANES if product == "inner" else 0)
 
 
 def combine(  # noqa: PLR0917 machine code knows no keywords
     data: Pointer,  # (T n)
     scale: Pointer,  # (T n/group)
-    w: Pointer,  # (R T)
+    w: Pointer,  # (R n/row T)
     start: Pointer,  # (n)
     into: Pointer,  # (R n), its rows `stride` apart
+    scratch: Pointer,  # (threads scratch_numel)
     tasks: int,
     n: int,
     runs: int,
     stride: int,
+    row: int,  # so many neighbours share their weights
     group: int,
     packed_width: int,  # bytes per channel in int4, where each holds two numbers; otherwise 0
     chunk: int,
+    widen: int,  # 1: widen a segment once, into scratch, for all runs
     nontemporal: int,  # 1: write `into` past the cache, which spares fetching it first
-    counter: Pointer,
+    counters: Pointer,  # (2): chunks drawn, threads at work
 ) -> None:
-    """into = start + Σ_t w[:, t] τ[t], for the chunks that this thread draws."""
+    """into = start + Σ_t w[:, i // row, t] τ[t], for the chunks that this thread draws."""
     step = n if packed_width == 0 else n // 2  # stored elements from one task to the next
-    scales = n // group
-    begin = _next_chunk(counter) * chunk
+    scales, rows = n // group, n // row
+    longest = n if runs == 1 else _SEGMENT
+    wide = _advance(scratch, _draw_next(_advance(counters, 1)) * _TASKS_AT_ONCE * _SEGMENT)
+    begin = _draw_next(counters) * chunk
     while begin < n:
         end = min(begin + chunk, n)
-        for r in range(runs):
-            for first_task in range(0, tasks, _TASKS_AT_ONCE):
-                count = min(_TASKS_AT_ONCE, tasks - first_task)
-                summed = start if first_task == 0 else _advance(into, r * stride)
-                a = begin
-                while a < end:
-                    stop, place, high = _segment(a, end, group, packed_width)
-                    _combine_segment(
-                        _advance(data, first_task * step + place), step, high,
-                        _advance(scale, first_task * scales + a // group), scales,
-                        _advance(w, r * tasks + first_task), count,
-                        _advance(summed, a), _advance(into, r * stride + a), stop - a,
-                        nontemporal != 0 and first_task + count == tasks,
-                    )  # fmt: skip
-                    a = stop
-        begin = _next_chunk(counter) * chunk
+        for first_task in range(0, tasks, _TASKS_AT_ONCE):
+            count = min(_TASKS_AT_ONCE, tasks - first_task)
+            past_cache = nontemporal != 0 and first_task + count == tasks
+            a = begin
+            while a < end:
+                limit = min(end, a + longest, a - a % row + row)
+                stop, place, high = _segment(a, limit, group, packed_width)
+                stored = _advance(data, first_task * step + place)
+                factors = _advance(scale, first_task * scales + a // group)
+                if widen != 0:
+                    _widen_segment(stored, step, high, count, wide, stop - a)
+                for r in range(runs):
+                    weights = _advance(w, (r * rows + a // row) * tasks + first_task)
+                    target = _advance(into, r * stride + a)
+                    summed = _advance(start, a) if first_task == 0 else target
+                    if widen != 0:
+                        _combine_segment(
+                            wide, _SEGMENT, 0, factors, scales, weights, count,
+                            summed, target, stop - a, past_cache,
+                        )  # fmt: skip
+                    else:
+                        _combine_segment(
+                            stored, step, high, factors, scales, weights, count,
+                            summed, target, stop - a, past_cache,
+                        )  # fmt: skip
+                a = stop
+        begin = _draw_next(counters) * chunk
     _fence()
 
 
@@ -117,41 +144,55 @@ def inner(  # noqa: PLR0917
     data: Pointer,  # (T n)
     scale: Pointer,  # (T n/group)
     g: Pointer,  # (R n), its rows `stride` apart
-    partial: Pointer,  # (chunks T LANES), for sums on their way
-    sums: Pointer,  # (chunks R T)
+    sums: Pointer,  # (n/row R T)
+    scratch: Pointer,  # (threads scratch_numel)
     tasks: int,
     n: int,
     runs: int,
     stride: int,
+    row: int,  # so many neighbours are summed
     group: int,
     packed_width: int,
-    chunk: int,
-    counter: Pointer,
+    chunk: int,  # whole rows
+    widen: int,
+    counters: Pointer,
 ) -> None:
-    """⟨τ[t], g⟩ per chunk, for the chunks that this thread draws."""
+    """⟨τ[t], g⟩ per row, for the chunks that this thread draws."""
     step = n if packed_width == 0 else n // 2  # stored elements from one task to the next
     scales = n // group
-    k = _next_chunk(counter)
-    while k * chunk < n:
-        end = min(k * chunk + chunk, n)
-        lanes = _advance(partial, k * tasks * LANES)
-        for r in range(runs):
-            for t in range(tasks):
-                _store(lanes, t * LANES, _broadcast(types.float32(0)))
+    longest = n if runs == 1 else _SEGMENT
+    own = _draw_next(_advance(counters, 1)) * (_TASKS_AT_ONCE * _SEGMENT + runs * tasks * LANES)
+    wide = _advance(scratch, own)
+    lanes = _advance(wide, _TASKS_AT_ONCE * _SEGMENT)  # (R T LANES), sums on their way
+    begin = _draw_next(counters) * chunk
+    while begin < n:
+        for first in range(begin, min(begin + chunk, n), row):
+            end = min(first + row, n)
+            for k in range(runs * tasks):
+                _store(lanes, k * LANES, _broadcast(types.float32(0)))
             for first_task in range(0, tasks, _TASKS_AT_ONCE):
                 count = min(_TASKS_AT_ONCE, tasks - first_task)
-                a = k * chunk
+                a = first
                 while a < end:
-                    stop, place, high = _segment(a, end, group, packed_width)
-                    _inner_segment(
-                        _advance(data, first_task * step + place), step, high,
-                        _advance(scale, first_task * scales + a // group), scales,
-                        count, _advance(g, r * stride + a), stop - a, _advance(lanes, first_task * LANES),
-                    )  # fmt: skip
+                    stop, place, high = _segment(a, min(end, a + longest), group, packed_width)
+                    stored = _advance(data, first_task * step + place)
+                    factors = _advance(scale, first_task * scales + a // group)
+                    if widen != 0:
+                        _widen_segment(stored, step, high, count, wide, stop - a)
+                        _scale_segment(wide, factors, scales, count, stop - a)
+                    for r in range(runs):
+                        gradient = _advance(g, r * stride + a)
+                        summed = _advance(lanes, (r * tasks + first_task) * LANES)
+                        if widen != 0:
+                            _inner_wide(wide, count, gradient, stop - a, summed)
+                        else:
+                            _inner_segment(
+                                stored, step, high, factors, scales, count, gradient, stop - a, summed
+                            )
                     a = stop
-            for t in range(tasks):
-                sums[(k * runs + r) * tasks + t] = _sum_lanes(_load(lanes, t * LANES, 0))
-        k = _next_chunk(counter)
+            for k in range(runs * tasks):
+                sums[first // row * runs * tasks + k] = _sum_lanes(_load(lanes, k * LANES, 0))
+        begin = _draw_next(counters) * chunk
 
 
 @_inlined
@@ -224,6 +265,40 @@ def _inner_segment(  # noqa: PLR0917
             lanes[t * LANES + i - whole] += tau_i * g[i]
 
 
+@_inlined
+def _widen_segment(data: Pointer, step: int, high: int, tasks: int, wide: Pointer, length: int) -> None:  # noqa: PLR0917
+    whole = length // LANES * LANES
+    for t in range(tasks):
+        for i in range(0, whole, LANES):
+            _store(wide, t * _SEGMENT + i, _load(data, t * step + i, high))
+        for i in range(whole, length):
+            wide[t * _SEGMENT + i] = _load_one(data, t * step + i, high)
+
+
+@_inlined
+def _scale_segment(wide: Pointer, scale: Pointer, scales: int, tasks: int, length: int) -> None:
+    whole = length // LANES * LANES
+    for t in range(tasks):
+        factor = _load_one(scale, t * scales, 0)
+        for i in range(0, whole, LANES):
+            at = t * _SEGMENT + i
+            _store(wide, at, _multiply(_load(wide, at, 0), _broadcast(factor)))
+        for i in range(whole, length):
+            wide[t * _SEGMENT + i] *= factor
+
+
+@_inlined
+def _inner_wide(wide: Pointer, tasks: int, g: Pointer, length: int, lanes: Pointer) -> None:
+    whole = length // LANES * LANES
+    for t in range(tasks):
+        total = _load(lanes, t * LANES, 0)
+        for i in range(0, whole, LANES):
+            total = _multiply_add(_load(wide, t * _SEGMENT + i, 0), _load(g, i, 0), total)
+        _store(lanes, t * LANES, total)
+        for i in range(whole, length):
+            lanes[t * LANES + i - whole] += wide[t * _SEGMENT + i] * g[i]
+
+
 # ---- Instructions that numba does not offer: LANES numbers at a time, and memory that threads share.
 # Each function below writes the LLVM instructions of one call with a builder `b`, for values of numba's
 # types `arg_types`.
@@ -237,6 +312,7 @@ _LLVM_TYPES = {
     types.uint16: _I16,
     types.int8: _I8,
     types.uint8: _I8,
+    types.int64: _I64,
 }
 _FUSED = ("contract",)  # product and sum may become one instruction; nothing else is reordered
 
@@ -363,7 +439,7 @@ def _advance(b: Llvm, arg_types: Llvm, data: Llvm, by: Llvm) -> Llvm:
 
 
 @_emits(_ANY, returns=types.int64)
-def _next_chunk(b: Llvm, _: Llvm, counter: Llvm) -> Llvm:
+def _draw_next(b: Llvm, _: Llvm, counter: Llvm) -> Llvm:
     """The counter's next number, which no other thread gets."""
     return b.atomic_rmw("add", counter, _I64(1), "monotonic")
 

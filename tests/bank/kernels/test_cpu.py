@@ -211,3 +211,82 @@ def test_without_numba_torch_takes_over():
 @pytest.mark.skipif(not hasattr(sys, "getdlopenflags"), reason="only POSIX systems fork")
 def test_a_forked_process_finds_threads_of_its_own(numba):
     assert _runs(_SCRIPT.format(without=False))
+
+
+# ---- weights per row
+
+
+def row_products(panel: Panel, w, *, start, g):
+    """Both products row by row in machine code, whatever the panel's size."""
+    stored, into = panel.stored_numbers(), torch.full((len(w), panel.numel), torch.nan)
+    cpu.combine_rows(stored, w, start=start, into=into)
+    return into, cpu.inner_rows(stored, g, rows=w.shape[1])
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("runs", [1, 2, 5])
+@pytest.mark.parametrize(("tasks", "rows", "cols"), [(1, 3, 34), (9, 7, 202), (8, 40, 768), (3, 2, 1538)])
+def test_products_by_row_equal_float64_sums_of_what_is_stored(numba, storage, runs, tasks, rows, cols):
+    panel = panel_of(storage, drawn(tasks, rows * cols, size=1e-3), cols=cols)
+    tau = panel.decode(0, panel.numel, torch.float64).view(tasks, rows, cols)
+    w, g = drawn(runs, rows, tasks, seed=1), drawn(runs, rows * cols, seed=2)
+    theta, inner = row_products(panel, w, start=torch.zeros(rows * cols), g=g)
+    delta = torch.einsum("rqt,tqc->rqc", w.double(), tau)
+    assert torch.allclose(theta.double(), delta.flatten(1), rtol=0, atol=EXACT * delta.abs().max().item())
+    by_row = g.double().view(runs, rows, cols)
+    wanted = torch.einsum("rqc,tqc->rqt", by_row, tau)
+    lengths = by_row.norm(dim=2)[..., None] * tau.norm(dim=2).t()
+    assert torch.all((inner.double() - wanted).abs() <= EXACT * lengths)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_rows_that_are_parts_of_a_stored_channel_are_right_too(numba, storage):
+    """A position embedding (1, rows, cols) is stored as one channel."""
+    panel = panel_of(storage, drawn(4, 24 * 96), cols=24 * 96)
+    tau = panel.decode(0, panel.numel, torch.float64).view(4, 24, 96)
+    w, g = drawn(2, 24, 4, seed=1), drawn(2, 24 * 96, seed=2)
+    theta, inner = row_products(panel, w, start=torch.zeros(24 * 96), g=g)
+    delta = torch.einsum("rqt,tqc->rqc", w.double(), tau).flatten(1)
+    wanted = torch.einsum("rqc,tqc->rqt", g.double().view(2, 24, 96), tau)
+    assert torch.allclose(theta.double(), delta, rtol=0, atol=EXACT * delta.abs().max().item())
+    assert torch.allclose(inner.double(), wanted, rtol=0, atol=EXACT * 10 * wanted.abs().max().item())
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_runs_together_give_the_bits_of_each_alone(numba, storage):
+    panel = panel_of(storage, drawn(9, 30 * 512, size=1e-3), cols=512)
+    w, start, g = drawn(3, 30, 9, seed=1), drawn(panel.numel, seed=2), drawn(3, panel.numel, seed=3)
+    theta, inner = row_products(panel, w, start=start, g=g)
+    for run in range(3):
+        own_theta, own_inner = row_products(panel, w[run : run + 1], start=start, g=g[run : run + 1])
+        assert torch.equal(theta[run], own_theta[0])
+        assert torch.equal(inner[run], own_inner[0])
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("runs", [1, 3])
+def test_machine_code_by_row_agrees_with_torch(numba, storage, runs):
+    panel = panel_of(storage, drawn(4, 64 * 512, size=1e-3), cols=512)
+    w, start, g = drawn(runs, 64, 4, seed=1), drawn(panel.numel, seed=2), drawn(runs, panel.numel, seed=3)
+    theta, inner = row_products(panel, w, start=start, g=g)
+    other = torch.empty_like(theta)
+    panel.combine_rows_with_torch(w, start=start, into=other)
+    moved = (theta - start).abs().max().item()
+    assert torch.allclose(theta, other, rtol=0, atol=1e-5 * moved + 5e-7)  # and an ulp of the base
+    wanted = panel.inner_rows_with_torch(g, rows=64)
+    assert torch.allclose(inner, wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())
+
+
+def test_the_number_of_threads_does_not_change_a_bit_of_rows(numba):
+    panel = panel_of("int4", drawn(9, 2**18), cols=512)
+    w, g = drawn(2, 512, 9, seed=1), drawn(2, 2**18, seed=2)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            found.append(row_products(panel, w, start=torch.zeros(2**18), g=g))
+    finally:
+        torch.set_num_threads(before)
+    for theta, inner in found[1:]:
+        assert torch.equal(theta, found[0][0])
+        assert torch.equal(inner, found[0][1])
