@@ -418,7 +418,7 @@ class _UnlabelledRun:
         _, scale = self.part.zero_shot_head(self.context.text, width)
         start = self.class_centres(features).widened(width, factor=scale / self.logit_scale)
         proportions = self.proportions(features) if in_proportion else None
-        return fit_balanced_head(features, start, logit_scale=scale, proportions=proportions)
+        return fit_balanced_head(features, start, proportions=proportions)
 
     # ---- recipe and result
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,11 +88,10 @@ def with_feature_levels(visual: nn.Module, *, feature_stats: FeatureStats | None
         map_names = _record_pooled_maps(tower) if feature_stats is not None else ()
         tower.register_forward_hook(_joins_recorded(map_names, feature_stats))
         return tower
-    projection = getattr(visual, "proj", None)
-    if isinstance(projection, Tensor):
+    if _has_projection_matrix(visual):
         tower = frozen_copy(visual)
-        tower.register_parameter("proj", None)  # the tower then returns its penultimate features
-        tower.register_forward_hook(_joins_projection(projection.detach()))
+        tower.get_submodule("ln_post").register_forward_hook(_record_output)
+        tower.register_forward_hook(_join_pooled_tokens)
         return tower
     return visual
 
@@ -152,6 +152,13 @@ def _has_trunk_and_head(visual: nn.Module) -> bool:
     return projects and isinstance(getattr(visual, "trunk", None), nn.Module)
 
 
+def _has_projection_matrix(visual: nn.Module) -> bool:
+    """Whether it is an open_clip ViT that norms and pools its tokens and multiplies them with `proj`."""
+    pools_twice = getattr(visual, "attn_pool_contrastive", None) is not None
+    norms = isinstance(getattr(visual, "ln_post", None), nn.Module)
+    return norms and not pools_twice and isinstance(getattr(visual, "proj", None), Tensor)
+
+
 # ---- Hooks. What they record lies on the copy's own modules, so copies of copies do not share it.
 
 _Hook = Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]
@@ -159,6 +166,10 @@ _Hook = Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]
 
 def _record_input(module: nn.Module, inputs: tuple[Tensor, ...], _: Tensor) -> None:
     module.__dict__[RECORDED] = inputs[0]
+
+
+def _record_output(module: nn.Module, _: tuple[Tensor, ...], output: Tensor) -> None:
+    module.__dict__[RECORDED] = output
 
 
 def _record_pooled(module: nn.Module, _: tuple[Tensor, ...], maps: Tensor) -> None:
@@ -194,8 +205,10 @@ def _joins_recorded(map_names: tuple[str, ...], feature_stats: FeatureStats | No
     return join
 
 
-def _joins_projection(projection: Tensor) -> _Hook:
-    return lambda _module, _images, penultimate: _join(penultimate @ projection, penultimate)
+def _join_pooled_tokens(root: Any, _: tuple[Tensor, ...], projected: Tensor) -> Tensor:  # noqa: ANN401
+    """z of a ViT. Its projection stays a parameter of the tower, so that coefficients can move it."""
+    normed = _take(root, "ln_post")  # tokens (B L W), or (B W) where the tower pools before the norm
+    return _join(projected, root._global_pool(normed)[0] if normed.dim() == 3 else normed)
 
 
 def _standardise(pooled: Tensor, feature_stats: FeatureStats) -> Tensor:

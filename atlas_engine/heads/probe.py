@@ -7,6 +7,9 @@ The prior V₀ is 0 in CLIP's own linear probe (Radford et al., ICML 2021, appen
 in the text probe, which thus starts at zero-shot (as CLAP, CVPR 2024). The penalty falls as 1/N: the more
 images, the weaker the prior. CLIP chooses c on validation images; a few-shot support has none to spare, so c
 is a constant here, for features of length 1.
+
+c does not depend on the logit scale s. Written as V = s · w, the penalty is s² ‖w − text‖² / (2 c N), and the
+curvature of cross-entropy in w grows as s² too: the prior is worth as many images at CLIP's 100 as at 20.
 """
 
 from __future__ import annotations
@@ -23,11 +26,13 @@ from torch.nn import functional as F
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.heads.base import LabelledFeatures, TensorRate, validate_tensors
 
-__all__ = ["Probe"]
+__all__ = ["REFERENCE_LOGIT_SCALE", "Probe"]
 
 INVERSE_STRENGTH = 10.0  # c where V₀ is 0
-TEXT_INVERSE_STRENGTH = 0.25
-"""c / logit_scale² where V₀ is the text; best with 1, 4 and 16 images per class on the bank's data sets."""
+REFERENCE_LOGIT_SCALE = 101.01785659790039
+"""The bundled model's logit scale on features of all levels, at which the pull to the text was chosen."""
+TEXT_INVERSE_STRENGTH = 0.25 * REFERENCE_LOGIT_SCALE**2
+"""c where V₀ is the text; best with 1, 4 and 16 images per class on the bank's data sets."""
 ITERATIONS = 200  # at most, of L-BFGS
 PRIORS = ("zero", "text")
 LOGITS_PER_LR = 2.5  # largest change of a logit in one step of joint training, in units of the learning rate
@@ -60,9 +65,7 @@ class Probe:
     @classmethod
     def fitted_from_text(cls, support: LabelledFeatures) -> Probe:
         """The probe at the minimum of the loss with V₀ = logit_scale · text."""
-        return cls.fitted(
-            support, prior="text", inverse_strength=TEXT_INVERSE_STRENGTH * support.logit_scale**2
-        )
+        return cls.fitted(support, prior="text", inverse_strength=TEXT_INVERSE_STRENGTH)
 
     @classmethod
     def from_tensors(

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from atlas_engine.entropies import divergence, entropies
 from atlas_engine.heads.base import text_logits
-from atlas_engine.heads.probe import Probe
+from atlas_engine.heads.probe import REFERENCE_LOGIT_SCALE, Probe
 
 __all__ = ["estimate_proportions", "fit_anchored_head", "fit_balanced_head"]
 
@@ -41,7 +41,8 @@ TEXT_SLOPE = 0.2  # γ: distance between images of two classes, for a distance o
 HALF_WEIGHT_IMAGES = 30.0  # images at which centres have half of their weight
 ROUNDS = 5
 MIN_SPREAD = 1e-3  # smallest mean square distance v
-BALANCED_INVERSE_STRENGTH = 0.0075  # c over logit_scale²; a third of it and three times it are as good
+BALANCED_INVERSE_STRENGTH = 0.0075 * REFERENCE_LOGIT_SCALE**2
+"""c, the same at every logit scale (see `heads.probe`); a third of it and three times it are as good."""
 BALANCED_ITERATIONS = 30
 
 
@@ -103,7 +104,6 @@ def fit_balanced_head(
     features: Float[Tensor, "N D"],
     start: Probe,
     *,
-    logit_scale: float,
     proportions: Float[Tensor, " C"] | None = None,
 ) -> Probe:
     """The balanced head for unlabelled features, rows of length 1, near ``start``; without images, ``start``.
@@ -114,7 +114,7 @@ def fit_balanced_head(
         return start
     gram, start_logits = features @ features.T, start.logits(features)
     pi = torch.full_like(start.bias, 1.0 / len(start.bias)) if proportions is None else proportions
-    pull = 2.0 * BALANCED_INVERSE_STRENGTH * logit_scale**2 * len(features)
+    pull = 2.0 * BALANCED_INVERSE_STRENGTH * len(features)
     with torch.inference_mode(False), torch.enable_grad():
         gram, start_logits, pi = gram.clone(), start_logits.clone(), pi.clone()
         dual = torch.zeros_like(start_logits).requires_grad_()  # A (N C)

@@ -73,7 +73,23 @@ def test_parameters_keep_their_names_and_the_tower_stays_as_it_is(kind):
         tower = with_feature_levels(visual)
         assert torch.equal(visual(images), before)
         assert torch.equal(frozen_copy(tower)(images), tower(images))
-    assert {name for name, _ in tower.named_parameters()} | {"proj"} >= dict(visual.named_parameters()).keys()
+    assert dict(tower.named_parameters()).keys() == dict(visual.named_parameters()).keys()
+
+
+def test_the_projection_of_a_vit_is_used_where_it_stands_in_the_tower():
+    """z at another projection is z of the tower that has it, for tokens and for patches pooled before a norm."""
+    images = tiny_images(3)
+    for pooling in ({}, {"pool_type": "avg", "final_ln_after_pool": True}):
+        visual = frozen_copy(small_tower("vit"))
+        for name, value in pooling.items():
+            setattr(visual, name, value)
+        other = torch.randn(visual.proj.shape, generator=torch.Generator().manual_seed(1))
+        moved = torch.func.functional_call(with_feature_levels(visual), {"proj": other}, (images,))
+        without = frozen_copy(visual)
+        without.proj = None
+        penultimate = without(images)
+        parts = F.normalize(penultimate @ other, dim=-1), 2.0 * F.normalize(penultimate, dim=-1)
+        assert torch.allclose(moved, torch.cat(parts, dim=-1) / 5**0.5, atol=1e-6)  # rounding of float32
 
 
 def test_a_tower_whose_projection_cannot_be_separated_stays_as_it_is():

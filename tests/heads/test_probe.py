@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from atlas_engine.compose.encoder import cosine_logits
 from atlas_engine.errors import ConfigError
+from atlas_engine.heads.base import LabelledFeatures
 from atlas_engine.heads.probe import Probe
 from tests.heads.synthetic import SCALE, make_support, take_rows
 
@@ -29,6 +30,47 @@ def test_the_text_prior_is_zero_shot_and_a_strong_pull_stays_there():
     assert torch.allclose(Probe.start(support, prior="text").logits(features), wanted, atol=1e-5)
     held = Probe.fitted(support, prior="text", inverse_strength=1e-6)
     assert torch.allclose(held.weight, SCALE * support.text, atol=1e-3)
+
+
+def at_another_scale(support, tests, logit_scale):
+    """The same problem at another logit scale: names that lean into a direction in which no image lies.
+
+    The cosine of a name and an image becomes SCALE / logit_scale times as large, so that zero-shot logits
+    stay, and so does all that logits can say about the images.
+    """
+    ratio = SCALE / logit_scale
+    lean = torch.full((len(support.text), 1), (1.0 - ratio**2) ** 0.5)
+    text = torch.cat([ratio * support.text, lean], dim=1)
+    features, tested = (torch.nn.functional.pad(one, (0, 1)) for one in (support.features, tests))
+    return LabelledFeatures(features, support.labels, text, logit_scale=logit_scale), tested
+
+
+@pytest.mark.parametrize("logit_scale", [50.0, 100.0])
+def test_the_names_pull_as_much_at_any_logit_scale(logit_scale):
+    support, (tests, _) = make_support((4, 2, 3), spread=1.1)
+    other, same_tests = at_another_scale(support, tests, logit_scale)
+    zero_shot = [Probe.start(one, prior="text") for one in (support, other)]
+    torch.testing.assert_close(zero_shot[0].logits(tests), zero_shot[1].logits(same_tests), atol=1e-4, rtol=0)
+    wanted = Probe.fitted_from_text(support).logits(tests)
+    found = Probe.fitted_from_text(other).logits(same_tests)
+    assert (wanted - zero_shot[0].logits(tests)).abs().max() > 1.0, "the images have moved the head"
+    torch.testing.assert_close(found, wanted, atol=0.02, rtol=0)  # where L-BFGS stops in float32
+
+
+def test_two_images_move_the_names_by_the_closed_form_at_any_logit_scale():
+    """Images f₁ and f₂ of two classes, orthogonal to both names, and c so small that answers stay at ½.
+
+    ∂CE/∂V₁ is then (f₂ − f₁) / 4, that of the pull ΔV₁ / 2c, and ΔV₁ = −ΔV₂ = c (f₁ − f₂) / 2 at the minimum.
+    """
+    f1, f2, *names = torch.eye(4)
+    for logit_scale in (20.0, 100.0):
+        labels = torch.tensor([0, 1])
+        support = LabelledFeatures(
+            torch.stack([f1, f2]), labels, torch.stack(names), logit_scale=logit_scale
+        )
+        moved = Probe.fitted(support, prior="text", inverse_strength=1e-2).weight - logit_scale * support.text
+        wanted = 0.5e-2 * torch.stack([f1 - f2, f2 - f1])
+        torch.testing.assert_close(moved, wanted, atol=1e-4, rtol=0)  # answers leave ½ by a hundredth
 
 
 def test_more_images_loosen_the_pull():

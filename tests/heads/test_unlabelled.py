@@ -115,19 +115,18 @@ def make_tight_classes(count, *, classes=4, seed=0):
 def test_classes_that_names_confuse_are_told_apart():
     for seed in range(3):
         features, start, labels = make_tight_classes(40, seed=seed)
-        head = fit_balanced_head(features, start, logit_scale=SCALE)
+        head = fit_balanced_head(features, start)
         assert accuracy(head, (features, labels)) > max(accuracy(start, (features, labels)), 0.9)
 
 
 def test_the_fitted_head_has_a_smaller_loss_than_the_start_and_than_its_neighbours():
     features, start, _ = make_tight_classes(40)
-    head = fit_balanced_head(features, start, logit_scale=SCALE)
+    head = fit_balanced_head(features, start)
 
     def loss(probe):
         logits = probe.logits(features)
-        pull = (probe.weight - start.weight).square().sum() / (
-            2 * BALANCED_INVERSE_STRENGTH * SCALE**2 * len(features)
-        )
+        change = probe.weight - start.weight
+        pull = change.square().sum() / (2 * BALANCED_INVERSE_STRENGTH * len(features))
         return float(entropies(logits).mean() - marginal_entropy(logits) + pull)
 
     assert loss(head) < loss(start) - 0.1
@@ -139,11 +138,11 @@ def test_the_fitted_head_has_a_smaller_loss_than_the_start_and_than_its_neighbou
 
 def test_no_images_change_nothing_and_the_same_images_give_the_same_head():
     features, start, _ = make_tight_classes(20)
-    assert fit_balanced_head(features[:0], start, logit_scale=SCALE) is start
-    one, other = (fit_balanced_head(features, start, logit_scale=SCALE) for _ in range(2))
+    assert fit_balanced_head(features[:0], start) is start
+    one, other = (fit_balanced_head(features, start) for _ in range(2))
     assert torch.equal(one.weight, other.weight)
     with torch.inference_mode():
-        assert torch.equal(fit_balanced_head(features.clone(), start, logit_scale=SCALE).weight, one.weight)
+        assert torch.equal(fit_balanced_head(features.clone(), start).weight, one.weight)
 
 
 def test_classes_are_used_in_the_proportions_given():
@@ -151,7 +150,7 @@ def test_classes_are_used_in_the_proportions_given():
     some = features[labels < 2]  # of four classes the first two are there
     there = torch.tensor([0.49, 0.49, 0.01, 0.01])
     with_equal, with_given = (
-        fit_balanced_head(some, start, logit_scale=SCALE, proportions=proportions)
+        fit_balanced_head(some, start, proportions=proportions)
         .logits(some)
         .argmax(dim=1)
         .unique()
@@ -164,7 +163,7 @@ def test_classes_are_used_in_the_proportions_given():
 def test_equal_proportions_are_the_default():
     features, start, _ = make_tight_classes(20)
     one, other = (
-        fit_balanced_head(features, start, logit_scale=SCALE, proportions=proportions)
+        fit_balanced_head(features, start, proportions=proportions)
         for proportions in (None, torch.full((4,), 0.25))
     )
     assert torch.equal(one.weight, other.weight)
