@@ -1,4 +1,4 @@
-"""Templates that a caller chooses: they make the head that is learned under, and the recipe answers by them."""
+"""Templates that a caller chooses: what is learned is learned under them, and the recipe answers so."""
 
 from __future__ import annotations
 
