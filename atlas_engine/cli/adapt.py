@@ -57,7 +57,6 @@ arithmetic_options = all_of(
 @command(
     "atlas adapt few-shot my_photos -o mine.atlas.safetensors",
     "atlas adapt few-shot my_photos.zip --query new/*.jpg --json",
-    "atlas adapt few-shot my_photos --method paper --validation more_photos --templates cars",
 )
 @click.argument("folder", metavar="DIR", type=PATH, help="one sub-folder a class, or a zip of them")
 @recipe_option
