@@ -31,7 +31,7 @@ from app.handlers.inside import (
     parse_strengths,
     similarity_map,
 )
-from app.handlers.settings import METHODS, OBJECTIVES, FewShotSettings, UnlabelledSettings
+from app.handlers.settings import METHODS, OBJECTIVES, FewShotSettings, UnlabelledSettings, read_templates
 from app.handlers.takeaway import load_recipe, save_recipe, save_weights
 from app.handlers.unlabelled import UnlabelledRequest
 from app.handlers.unlabelled import adapt_unlabelled as adapt_to_images
@@ -118,6 +118,7 @@ def _add_adapt(current: CurrentModel, runs: Runs) -> None:
     steps = gr.Number(usual.steps, precision=0, label=text.page.STEPS_LABEL)
     seed = gr.Number(usual.seed, precision=0, label=text.page.SEED_LABEL)
     lr = gr.Number(usual.lr, label=text.page.LR_LABEL)
+    templates = gr.Textbox("", label=text.api.TEMPLATES)
     images = gr.File(label=text.api.UNLABELLED_IMAGES, file_count="multiple", type="filepath")
     classes = gr.Textbox(label=text.api.CLASSES)
     objective = gr.Dropdown(list(OBJECTIVES), value=OBJECTIVES[0], label=text.page.METHOD_LABEL)
@@ -135,9 +136,11 @@ def _add_adapt(current: CurrentModel, runs: Runs) -> None:
         steps: float,
         seed: float,
         lr: float | None,
+        templates: str | None,
     ) -> Iterator[tuple[Json, str | None]]:
         engine = current.engine()
-        settings = FewShotSettings(method, int(steps), usual.lr if lr is None else float(lr), int(seed))
+        rate, sentences = usual.lr if lr is None else float(lr), read_templates(templates)
+        settings = FewShotSettings(method, int(steps), rate, int(seed), sentences)
         with TemporaryDirectory() as folder, runs.begin(request.session_hash) as stop_signal:
             wanted = FewShotRequest(unpack_classes(archive, Path(folder)), _as_files(samples))
             for progress in adapt_few_shot(engine, wanted, settings, stop_signal=stop_signal):
@@ -145,12 +148,17 @@ def _add_adapt(current: CurrentModel, runs: Runs) -> None:
 
     @long_run
     @api_errors
-    def adapt_unlabelled(
-        request: gr.Request, photos: Files, classes: str | None, objective: str, seed: float
+    def adapt_unlabelled(  # noqa: PLR0917 - as above
+        request: gr.Request,
+        photos: Files,
+        classes: str | None,
+        objective: str,
+        seed: float,
+        templates: str | None,
     ) -> Iterator[tuple[Json, str | None]]:
         engine = current.engine()
         wanted = UnlabelledRequest(_as_files(photos), asking.split_class_names(classes or ""))
-        settings = UnlabelledSettings(objective, int(seed))
+        settings = UnlabelledSettings(objective, int(seed), read_templates(templates))
         with runs.begin(request.session_hash) as stop_signal:
             for progress in adapt_to_images(engine, wanted, settings, stop_signal=stop_signal):
                 yield _run_json(progress, made)
@@ -165,7 +173,7 @@ def _add_adapt(current: CurrentModel, runs: Runs) -> None:
 
     _expose(
         adapt,
-        [archive, samples, method, steps, seed, lr],
+        [archive, samples, method, steps, seed, lr, templates],
         [result, made],
         name="adapt",
         description=text.api.ADAPT_ENDPOINT,
@@ -173,7 +181,7 @@ def _add_adapt(current: CurrentModel, runs: Runs) -> None:
     )
     _expose(
         adapt_unlabelled,
-        [images, classes, objective, seed],
+        [images, classes, objective, seed, templates],
         [result, made],
         name="adapt_unlabelled",
         description=text.api.ADAPT_UNLABELLED_ENDPOINT,

@@ -20,6 +20,7 @@ class Limits:
 
     images: int = 50  # to ask about
     classes: int = 100
+    sentences: int = 4000  # classes times templates, all read by the text tower
     rows: int = 12  # classes that can be taught at once
     support_images: int = 120  # to learn from, all classes together
     samples: int = 24  # images to try it on; they stay in memory with the visitor's session

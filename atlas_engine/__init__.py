@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from atlas_engine.adapt.unlabelled import TestTimeConfig
     from atlas_engine.cache import Cache
     from atlas_engine.class_names import tidy_name
+    from atlas_engine.clip.templates import find_templates, list_templates
     from atlas_engine.compose.contributions import Contributions, contributions
     from atlas_engine.compose.export import export
     from atlas_engine.config import describe
@@ -76,8 +77,10 @@ _HOMES = {
     "contributions": "compose.contributions",
     "describe": "config",
     "export": "compose.export",
+    "find_templates": "clip.templates",
     "forgetting_curve": "adapt.arithmetic.forgetting",
     "list_methods": "adapt.methods",
+    "list_templates": "clip.templates",
     "natural_key": "data",
     "open": "engine",
     "predict": "engine",
@@ -122,8 +125,10 @@ __all__ = [
     "contributions",
     "describe",
     "export",
+    "find_templates",
     "forgetting_curve",
     "list_methods",
+    "list_templates",
     "natural_key",
     "open",
     "predict",

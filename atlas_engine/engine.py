@@ -38,7 +38,8 @@ from atlas_engine.bank.vector import fingerprint
 from atlas_engine.cache import Cache, cache_key
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.models import open_backbone
-from atlas_engine.clip.text import check_class_names, find_templates, text_head
+from atlas_engine.clip.templates import Templates, find_templates
+from atlas_engine.clip.text import check_class_names, text_head
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.compose import Composer
 from atlas_engine.compose.encoder import materialise
@@ -124,7 +125,7 @@ class Atlas:
     # ---- zero-shot
 
     def predict(
-        self, images: Sequence[ImageSource], classes: Sequence[str], *, templates: str | None = None
+        self, images: Sequence[ImageSource], classes: Sequence[str], *, templates: Templates | None = None
     ) -> Predictions:
         """Zero-shot probabilities of each image over `classes`.
 
@@ -148,8 +149,8 @@ class Atlas:
         spec = self.backbone.preprocessing
         return stack_pixels(images, spec.size, resize=spec.resize, interpolation=spec.interpolation)
 
-    def head(self, classes: Sequence[str], *, templates: str | None = None) -> Float[Tensor, "C D"]:
-        """Class embeddings of length 1. `templates` is the name of a template set, or a sentence with {}."""
+    def head(self, classes: Sequence[str], *, templates: Templates | None = None) -> Float[Tensor, "C D"]:
+        """Class embeddings of length 1. `templates` are the name of a set, a sentence with {}, or several."""
         return self._cached_head(tuple(classes), find_templates(templates or self.backbone.templates))
 
     def features(self, images: Sequence[Image]) -> Float[Tensor, "N D"]:
@@ -214,6 +215,7 @@ class Atlas:
         bank: TaskVectorBank | None = None,
         layout: Layout | None = None,
         validation: Support | None = None,
+        templates: Templates | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
         """A run that adapts to a few labelled images with the task vectors of `bank`, by default its own.
@@ -221,16 +223,20 @@ class Atlas:
         `auto` learns coefficients and a head, measures them on held-out images of the support, and keeps
         zero-shot where they do not help. The other methods are the rows of `adapt.methods.FEW_SHOT_METHODS`;
         with `validation`, more images of the same classes, they keep their best epoch.
+
+        `templates`, as `head` takes them, replace the model's own; the recipe records them.
         """
         find_method("few-shot", method)
         if validation is not None:
             _check_validation(support, validation, method=method)
         chosen = config or FewShotConfig()
+        sentences = _find_chosen(templates)
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            context = self._context({"support": support}, bank=bank)
+            context = self._context({"support": support}, bank=bank, templates=sentences)
             if validation is not None:
-                context = dataclasses.replace(context, validation=self._task_data("validation", validation))
+                more = self._task_data("validation", validation, templates=sentences)
+                context = dataclasses.replace(context, validation=more)
             return adapt_few_shot(context, method=method, config=chosen, layout=layout, seed=seed, stop=stop)
 
         return Run(start)
@@ -243,6 +249,7 @@ class Atlas:
         objective: str = AUTO,
         config: TestTimeConfig | None = None,
         bank: TaskVectorBank | None = None,
+        templates: Templates | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
         """A run that adapts to images without labels, each of which may be of any of `classes`.
@@ -252,9 +259,10 @@ class Atlas:
         """
         find_method("test-time", objective)
         chosen = config or TestTimeConfig()
+        sentences = _find_chosen(templates)
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            context = self._unlabelled_context(images, classes, bank=bank)
+            context = self._unlabelled_context(images, classes, bank=bank, templates=sentences)
             return adapt_unlabelled(context, method=objective, config=chosen, seed=seed, stop=stop)
 
         return Run(start)
@@ -267,13 +275,15 @@ class Atlas:
         method: str,
         config: TestTimeConfig | None = None,
         bank: TaskVectorBank | None = None,
+        templates: Templates | None = None,
         seed: int = 0,
     ) -> Run[NormsResult]:
         """A run of a baseline that tunes the norm layers, one of `NORM_BASELINES`. It gives no recipe."""
         chosen = config or TestTimeConfig()
+        sentences = _find_chosen(templates)
 
         def start(stop: threading.Event) -> Generator[Step, None, NormsResult]:
-            context = self._unlabelled_context(images, classes, bank=bank)
+            context = self._unlabelled_context(images, classes, bank=bank, templates=sentences)
             return adapt_norms(context, method=method, config=chosen, seed=seed, stop=stop)
 
         return Run(start)
@@ -286,10 +296,12 @@ class Atlas:
         config: StreamConfig | None = None,
         learning: TestTimeConfig | None = None,
         bank: TaskVectorBank | None = None,
+        templates: Templates | None = None,
         seed: int = 0,
     ) -> Stream:
         """A stream that answers images one at a time and adapts to the images it has seen."""
-        context = self._unlabelled_context(None, classes, bank=bank)
+        sentences = _find_chosen(templates)
+        context = self._unlabelled_context(None, classes, bank=bank, templates=sentences)
 
         def read(source: ImageSource) -> tuple[Image, Tensor]:
             (image,) = self.read_images([source])
@@ -367,7 +379,8 @@ class Atlas:
 
     def predictor(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> Callable[[Tensor], Tensor]:
         """The recipe's model as a function from pixels (N 3 S S) uint8 to logits (N C)."""
-        return as_predictor(recipe, self.adapted(recipe, bank=bank), self.backbone, self.head(recipe.classes))
+        head = self.head(recipe.classes, templates=recipe.templates)
+        return as_predictor(recipe, self.adapted(recipe, bank=bank), self.backbone, head)
 
     def logits(
         self, recipe: Recipe, pixels: UInt8[Tensor, "N 3 S S"], *, bank: TaskVectorBank | None = None
@@ -378,27 +391,36 @@ class Atlas:
     def compare(
         self, images: Sequence[ImageSource], recipe: Recipe, *, bank: TaskVectorBank | None = None
     ) -> Comparison:
-        """Predictions for the same images by zero-shot and by the recipe's model."""
+        """Predictions for the same images by zero-shot, under the recipe's templates, and by its model."""
         read = self.read_images(images)
         logits = self.logits(recipe, self.pixels(read), bank=bank)
         adapted = predictions_from_logits(tuple(image.name for image in read), recipe.classes, logits)
-        return Comparison(self.predict(read, recipe.classes), adapted)
+        zero_shot = self.predict(read, recipe.classes, templates=recipe.templates)
+        return Comparison(zero_shot, adapted)
 
     # ---- contexts
 
-    def _context(self, tasks: Mapping[str, Support], *, bank: TaskVectorBank | None) -> AdaptContext:
+    def _context(
+        self,
+        tasks: Mapping[str, Support],
+        *,
+        bank: TaskVectorBank | None,
+        templates: tuple[str, ...] | None = None,
+    ) -> AdaptContext:
         """This model, a bank that was made for it, and the labelled images of one or more tasks."""
-        data = tuple(self._task_data(name, support) for name, support in tasks.items())
+        data = tuple(self._task_data(name, support, templates=templates) for name, support in tasks.items())
         vectors = self.bank if bank is None else bank
         self._require_own_bank(vectors)
-        return AdaptContext(self.backbone, vectors, self.fingerprint, data)
+        return AdaptContext(self.backbone, vectors, self.fingerprint, data, templates=templates)
 
-    def _task_data(self, name: str, support: Support) -> TaskData:
+    def _task_data(
+        self, name: str, support: Support, *, templates: tuple[str, ...] | None = None
+    ) -> TaskData:
         classes = check_class_names(support.classes, at_least=2)
         return TaskData(
             name,
             support.classes,
-            self.head(classes).clone(),
+            self.head(classes, templates=templates).clone(),
             self.pixels(support.images),
             torch.tensor(support.labels, device=self.backbone.device),
         )
@@ -409,14 +431,16 @@ class Atlas:
         classes: Sequence[str],
         *,
         bank: TaskVectorBank | None = None,
+        templates: tuple[str, ...] | None = None,
     ) -> AdaptContext:
         """This model, a bank that was made for it, and one task without labels, or without images yet."""
         names = check_class_names(classes, at_least=2)
         read = [] if images is None else self.read_images(images)
         vectors = self.bank if bank is None else bank
         self._require_own_bank(vectors)
-        task = TaskData("images", names, self.head(names).clone(), self.pixels(read))
-        return AdaptContext(self.backbone, vectors, self.fingerprint, (task,))
+        text = self.head(names, templates=templates).clone()
+        task = TaskData("images", names, text, self.pixels(read))
+        return AdaptContext(self.backbone, vectors, self.fingerprint, (task,), templates=templates)
 
     def _require_own_bank(self, bank: TaskVectorBank) -> None:
         """Raise unless the bank was made for this model."""
@@ -447,6 +471,11 @@ class Atlas:
             with torch.inference_mode():
                 features = F.normalize(self.backbone.visual(batch.to(self.backbone.device)).float(), dim=-1)
             yield features.cpu().clone()
+
+
+def _find_chosen(templates: Templates | None) -> tuple[str, ...] | None:
+    """The sentences of the templates that a caller chose; None where the model's own are wanted."""
+    return find_templates(templates) if templates else None
 
 
 def _check_validation(support: Support, validation: Support, *, method: str) -> None:

@@ -39,13 +39,14 @@ from atlas_engine.clip.feature_levels import (
     pad_text_embeddings,
     with_feature_levels,
 )
+from atlas_engine.clip.templates import find_templates
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.config import software_version
-from atlas_engine.errors import AtlasError, RecipeError
+from atlas_engine.errors import AtlasError, ConfigError, RecipeError
 from atlas_engine.files import atomic_write
 from atlas_engine.heads.registry import FeatureLevel, find_head
 
-__all__ = ["MAX_RECIPE_NBYTES", "Json", "Recipe", "as_predictor"]
+__all__ = ["MAX_RECIPE_NBYTES", "TEMPLATES", "Json", "Recipe", "as_predictor"]
 
 MAX_RECIPE_NBYTES = 64 * 2**20
 MAX_HEADER_NBYTES = 8 * 2**20
@@ -54,6 +55,7 @@ MAX_ITEMS = 20_000  # names in one list
 FORMAT = "atlas-recipe-2"
 LAM = "coefficients"  # the name of λ among the tensors of the file
 HEAD = "head."  # what the names of the head's tensors begin with there
+TEMPLATES = "templates"  # the setting that holds the sentences, where others than the model's own were chosen
 PREDICT_BATCH = 32
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -84,6 +86,7 @@ class Recipe:
         object.__setattr__(self, "coefficients", own)
         object.__setattr__(self, "head", {name: _cpu_copy(tensor) for name, tensor in self.head.items()})
         _check_texts(self)
+        _check_templates(self)
         _check_tensors(self)
 
     def __eq__(self, other: object) -> bool:
@@ -97,6 +100,16 @@ class Recipe:
     def __repr__(self) -> str:
         size = f"{len(self.coefficients.tasks)} tasks × {len(self.coefficients.blocks)} blocks"
         return f"Recipe({self.method or 'coefficients'} for {self.model}, {size}, seed {self.seed})"
+
+    @property
+    def templates(self) -> tuple[str, ...] | None:
+        """The sentences that the class names are put into; None for the model's own."""
+        given = self.config.get(TEMPLATES)
+        if given is None:
+            return None
+        if not isinstance(given, list):
+            raise RecipeError("its templates are not a list.")
+        return find_templates([str(sentence) for sentence in given])
 
     def check(self, *, model_fingerprint: str, bank_fingerprint: str) -> None:
         """Raise a `RecipeError` unless the recipe was made with this model and this bank."""
@@ -275,6 +288,13 @@ def _config_texts(config: Mapping[str, Json]) -> list[str]:
     if any(isinstance(value, (dict, list)) or value in (math.inf, -math.inf) for value in values):
         raise RecipeError("its settings are not plain values.")
     return [value for value in values if isinstance(value, str)]
+
+
+def _check_templates(recipe: Recipe) -> None:
+    try:
+        _ = recipe.templates
+    except ConfigError as error:
+        raise RecipeError(f"its templates cannot be used: {error}") from error
 
 
 def _check_tensors(recipe: Recipe) -> None:

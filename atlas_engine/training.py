@@ -32,7 +32,8 @@ from atlas_engine.bank.train import (
 from atlas_engine.bank.tunable import apply_difference
 from atlas_engine.bank.vector import TaskVector, VectorInfo, fingerprint
 from atlas_engine.clip.backbone import Preprocessing
-from atlas_engine.clip.text import check_class_names, find_templates
+from atlas_engine.clip.templates import find_templates
+from atlas_engine.clip.text import check_class_names
 from atlas_engine.config import setting, software_version
 from atlas_engine.data.augment import Augment
 from atlas_engine.data.folders import ClassFolder, LabelledFile, read_labelled_files

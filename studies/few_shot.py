@@ -52,6 +52,8 @@ class FewShotStudySettings(Settings):
     max_test: int | None = setting(None, help="most images to measure on, as many of each class", low=2)
     steps: int | None = setting(None, help="optimiser steps of all that train; none is the product's", low=1)
     batch: int | None = setting(None, help="images a step; none is the product's", low=1)
+    lr: float | None = setting(None, help="learning rate of the first step; none is the product's", low=0.0)
+    epochs: int | None = setting(None, help="passes over the images; none is the product's", low=0)
     views: int | None = setting(None, help="random views kept of each image; none is the product's", low=1)
     share: float | None = setting(
         None, help="share of the tower that task vectors may move; none is the product's", low=0.0, high=1.0
@@ -64,7 +66,8 @@ class FewShotStudySettings(Settings):
 
     def budget(self) -> FewShotConfig | None:
         """The config of all that train; None leaves it to the product."""
-        given = {name: getattr(self, name) for name in ("steps", "batch", "views", "share")}
+        names = ("steps", "batch", "lr", "epochs", "views", "share")
+        given = {name: getattr(self, name) for name in names}
         chosen = {name: value for name, value in given.items() if value is not None}
         return FewShotConfig(**chosen) if chosen else None
 

@@ -58,6 +58,12 @@ class UnlabelledStudySettings(Settings):
     max_classes: int | None = setting(None, help="most classes that are asked for, drawn by seed", low=2)
     max_size: int | None = setting(None, help=f"most images that {WHOLE} stands for", low=1)
     steps: int | None = setting(None, help="optimiser steps of all that train; none is the product's", low=0)
+    batch: int | None = setting(None, help="images a step; none is the product's", low=1)
+    lr: float | None = setting(None, help="learning rate of the first step; none is the product's", low=0.0)
+    epochs: int | None = setting(None, help="passes over the images, at least; none is the product's", low=0)
+    share: float | None = setting(
+        None, help="share of the tower that task vectors may move; none is the product's", low=0.0, high=1.0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +72,9 @@ class UnlabelledStudySettings(Settings):
 
     def budget(self) -> TestTimeConfig | None:
         """The config of all that train; None leaves it to the product."""
-        return None if self.steps is None else TestTimeConfig(steps=self.steps)
+        given = {name: getattr(self, name) for name in ("steps", "batch", "lr", "epochs", "share")}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return TestTimeConfig(**chosen) if chosen else None
 
     def max_images(self, size: str) -> int | None:
         """The most images of a roll of this size; None where there is no limit."""

@@ -365,3 +365,11 @@ def test_a_recipe_whose_head_does_not_fit_its_name_is_refused():
         predict_tiny(random_pixels(1), config={"head": "lpp"}, head={"alpha": torch.zeros(2)})
     with pytest.raises(ConfigError, match="Did you mean 'lpp'"):
         predict_tiny(random_pixels(1), config={"head": "lp++"})
+
+
+@pytest.mark.parametrize("given", ["photo", 5, [], ["no gap"], [7], ["{}" * 140]])
+def test_templates_that_a_stranger_wrote_are_checked(given):
+    with pytest.raises(RecipeError, match="templates"):
+        make_recipe(config={"templates": given})
+    assert make_recipe(config={"templates": ["a {}."]}).templates == ("a {}.",)
+    assert make_recipe().templates is None

@@ -19,7 +19,7 @@ from typing import Any
 
 import atlas_engine as atlas
 from app import text
-from app.handlers.settings import FewShotSettings, UnlabelledSettings
+from app.handlers.settings import FewShotSettings, UnlabelledSettings, check_sentences
 from app.handlers.uploads import (
     ClassRow,
     LabelledImage,
@@ -151,12 +151,19 @@ def adapt_few_shot(
     Raises an AtlasError when nothing can be learned from these images.
     """
     settings, stop_signal = settings or FewShotSettings(), stop_signal or StopSignal()
+    check_sentences(request.classes, settings.templates)
     reading = ReadProgress(0, request.total)
     for reading in read_request(request):
         yield RunProgress("read", index=reading.seen, of=max(reading.total, 1))
         stop_signal.raise_if_set()
     assert reading.support is not None  # the last state of a reading has it
-    run = engine.few_shot(reading.support, method=settings.method, config=settings.config, seed=settings.seed)
+    run = engine.few_shot(
+        reading.support,
+        method=settings.method,
+        config=settings.config,
+        templates=settings.templates or None,
+        seed=settings.seed,
+    )
     progress = RunProgress("look", left_out=reading.left_out, samples=reading.samples)
     yield progress
     yield from follow_run(engine, run, progress, settings, stop_signal=stop_signal, most_seconds=most_seconds)
@@ -198,7 +205,7 @@ def follow_run(
 ) -> Iterator[RunProgress]:
     """States of a run whose images have been read, to its result; cancelled by the signal or the deadline."""
     for step in stop_signal.follow(run):
-        progress = advance(progress, step)
+        progress = _until(advance(progress, step), most_seconds - step.seconds)
         if step.preview is not None:
             preview = compare_samples(engine, step.preview, progress.samples)
             yield replace(progress, preview=preview)
@@ -230,6 +237,13 @@ def advance(progress: RunProgress, step: atlas.Step) -> RunProgress:
         losses=losses,
         estimates=step.estimates,
     )
+
+
+def _until(progress: RunProgress, seconds: float) -> RunProgress:
+    """The same state with no more time left than the run still has."""
+    if progress.seconds_left is None:
+        return progress
+    return replace(progress, seconds_left=min(progress.seconds_left, max(seconds, 0.0)))
 
 
 def compare_samples(

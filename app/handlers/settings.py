@@ -10,7 +10,7 @@ A link holds class names and settings, never an image:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 from urllib.parse import urlencode
@@ -25,8 +25,11 @@ __all__ = [
     "OBJECTIVES",
     "FewShotSettings",
     "UnlabelledSettings",
+    "check_sentences",
     "few_shot_from_query",
     "model_mismatch",
+    "read_templates",
+    "show_templates",
     "to_query",
     "unlabelled_from_query",
 ]
@@ -54,6 +57,7 @@ class FewShotSettings:
     steps: int = atlas.FewShotConfig().steps
     lr: float = atlas.FewShotConfig().lr
     seed: int = 0
+    templates: str = ""  # a set's name or lines with {}; empty for the model's own
 
     @property
     def config(self) -> atlas.FewShotConfig:
@@ -76,6 +80,7 @@ class UnlabelledSettings:
 
     objective: str = OBJECTIVES[0]
     seed: int = 0
+    templates: str = ""
 
     @property
     def method(self) -> str:
@@ -114,6 +119,7 @@ def few_shot_from_query(pairs: QueryPairs) -> tuple[tuple[str, ...], FewShotSett
         steps=int(_number(given.get("steps"), usual.steps, low=0, high=LIMITS.steps)),
         lr=_number(given.get("lr"), usual.lr, low=MIN_LR, high=MAX_LR),
         seed=_seed(given),
+        templates=_templates(given),
     )
 
 
@@ -123,7 +129,24 @@ def unlabelled_from_query(pairs: QueryPairs) -> tuple[tuple[str, ...], Unlabelle
     given = dict(pairs)
     objective = given["objective"] if given.get("objective") in OBJECTIVES else OBJECTIVES[0]
     names = _class_names(pairs, UnlabelledSettings.CLASS_KEY, most=LIMITS.classes)
-    return names, UnlabelledSettings(objective, _seed(given))
+    return names, UnlabelledSettings(objective, _seed(given), _templates(given))
+
+
+def read_templates(chosen: str | None) -> str:
+    """The templates that a visitor chose or typed, as settings hold them."""
+    return "" if chosen in (None, text.page.OWN_TEMPLATES) else str(chosen).strip()
+
+
+def show_templates(settings: FewShotSettings | UnlabelledSettings) -> str:
+    """The templates of these settings as the page shows them."""
+    return settings.templates or text.page.OWN_TEMPLATES
+
+
+def check_sentences(classes: Sequence[str], templates: Sequence[str] | str | None) -> None:
+    """Refuse templates that are none, or that make more sentences of the classes than the page reads."""
+    count = len(atlas.find_templates(templates)) if templates else 1
+    if len(classes) * count > LIMITS.sentences:
+        raise atlas.AtlasError(text.page.many_sentences(len(classes), count))
 
 
 def model_mismatch(pairs: QueryPairs, model: str) -> str:
@@ -140,6 +163,14 @@ def _class_names(pairs: QueryPairs, key: str, *, most: int) -> tuple[str, ...]:
 
 def _seed(given: Mapping[str, str]) -> int:
     return int(_number(given.get("seed"), 0, low=0, high=2**31 - 1))
+
+
+def _templates(given: Mapping[str, str]) -> str:
+    chosen = given.get("templates", "").strip()
+    try:
+        return chosen if chosen and atlas.find_templates(chosen) else ""
+    except atlas.AtlasError:
+        return ""
 
 
 def _number(given: str | None, default: float, *, low: float, high: float) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 import atlas_engine as atlas
 from app import text
 from app.handlers.few_shot import SavedResult, compare_samples
-from app.handlers.settings import FewShotSettings, UnlabelledSettings
+from app.handlers.settings import FewShotSettings, UnlabelledSettings, check_sentences
 from app.handlers.uploads import UploadedImage, read_samples
 from app.limits import LIMITS
 
@@ -84,6 +84,7 @@ def load_recipe(
         raise atlas.AtlasError(f"{name}: {error}") from None
     if len(recipe.classes) > LIMITS.classes:  # each is read by the text tower, while everybody else waits
         raise atlas.AtlasError(text.takeaway.many_recipe_classes(name, len(recipe.classes)))
+    check_sentences(recipe.classes, recipe.templates)
     images, left_out = read_samples(samples, recipe.classes)
     comparison = compare_samples(engine, recipe, images)
     return SavedResult(recipe, text.result.BROUGHT, samples=images, comparison=comparison), left_out
@@ -180,30 +181,32 @@ def _stopped_comment(result: SavedResult) -> list[str]:
 
 def _learn_lines(settings: FewShotSettings | UnlabelledSettings, classes: Sequence[str]) -> list[str]:
     """Python that learns the same again."""
+    templates = f"templates={settings.templates!r}, " if settings.templates else ""
     if isinstance(settings, UnlabelledSettings):
         return [
             f"# {text.unlabelled.AGAIN_COMMENT}",
             'photos = sorted(Path("my_photos").iterdir(), key=lambda path: atlas.natural_key(path.name))',
             f'result = engine.test_time(photos, {list(classes)!r}, objective="{settings.objective}", '
-            f"seed={settings.seed}).result()",
+            f"{templates}seed={settings.seed}).result()",
         ]
     return [
         f"# {text.takeaway.AGAIN_COMMENT}",
         'support = atlas.Support.from_folder("my_pictures")',
         f"config = atlas.FewShotConfig(steps={settings.config.steps}, lr={settings.config.lr})",
         f'result = engine.few_shot(support, method="{settings.method}", config=config, '
-        f"seed={settings.seed}).result()",
+        f"{templates}seed={settings.seed}).result()",
     ]
 
 
 def _learn_command(settings: FewShotSettings | UnlabelledSettings, classes: Sequence[str]) -> str:
     """The command that learns the same again, with the flags that differ from their defaults."""
+    templates = "".join(f" --templates {shlex.quote(line)}" for line in settings.templates.splitlines())
     if isinstance(settings, UnlabelledSettings):
         defaults = UnlabelledSettings()
         flags = _flags(
             ("objective", settings.objective, defaults.objective), ("seed", settings.seed, defaults.seed)
         )
-        return f"atlas adapt test-time my_photos --classes {shlex.quote(','.join(classes))}{flags}"
+        return f"atlas adapt test-time my_photos --classes {shlex.quote(','.join(classes))}{flags}{templates}"
     usual = FewShotSettings()
     flags = _flags(
         ("method", settings.method, usual.method),
@@ -211,7 +214,7 @@ def _learn_command(settings: FewShotSettings | UnlabelledSettings, classes: Sequ
         ("lr", settings.lr, usual.lr),
         ("seed", settings.seed, usual.seed),
     )
-    return f"atlas adapt few-shot my_pictures{flags}"
+    return f"atlas adapt few-shot my_pictures{flags}{templates}"
 
 
 def _flags(*values: tuple[str, object, object]) -> str:

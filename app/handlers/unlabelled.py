@@ -14,7 +14,7 @@ import atlas_engine as atlas
 from app import text
 from app.handlers.ask import check_class_names
 from app.handlers.few_shot import RunProgress, follow_run
-from app.handlers.settings import UnlabelledSettings
+from app.handlers.settings import UnlabelledSettings, check_sentences
 from app.handlers.uploads import LabelledImage, UploadedImage, read_samples, shrink_to_model
 from app.limits import LIMITS
 from app.session import StopSignal
@@ -57,6 +57,7 @@ def adapt_unlabelled(
     engine's sentence.
     """
     settings, stop_signal = settings or UnlabelledSettings(), stop_signal or StopSignal()
+    check_sentences(request.classes, settings.templates)
     total = len(request.images)
     images: list[LabelledImage] = []
     left_out: list[str] = []
@@ -70,7 +71,11 @@ def adapt_unlabelled(
     if not images:
         raise atlas.AtlasError(" ".join([text.unlabelled.NONE_READ, *left_out[:3]]))
     run = engine.test_time(
-        [one.image for one in images], request.classes, objective=settings.objective, seed=settings.seed
+        [one.image for one in images],
+        request.classes,
+        objective=settings.objective,
+        templates=settings.templates or None,
+        seed=settings.seed,
     )
     progress = RunProgress("look", left_out=tuple(left_out), samples=tuple(images))
     yield progress

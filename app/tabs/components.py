@@ -22,6 +22,7 @@ __all__ = [
     "seed_box",
     "start_button",
     "stop_button",
+    "templates_box",
     "unlabelled_gallery",
     "zip_gallery",
 ]
@@ -130,6 +131,18 @@ def class_names_box(*, name: str) -> gr.Textbox:
 def seed_box() -> gr.Number:
     """The seed of a run."""
     return gr.Number(0, label=text.page.SEED_LABEL, info=text.page.SEED_HELP, precision=0, minimum=0)
+
+
+def templates_box(*, name: str) -> gr.Dropdown:
+    """The sentences that class names are put into: a set by its name, or one that is typed."""
+    return gr.Dropdown(
+        list(text.page.TEMPLATE_CHOICES),
+        value=text.page.OWN_TEMPLATES,
+        label=text.page.TEMPLATES_LABEL,
+        info=text.page.TEMPLATES_HELP,
+        allow_custom_value=True,
+        elem_id=name,
+    )
 
 
 # ---- buttons

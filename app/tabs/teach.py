@@ -15,7 +15,14 @@ from app import text, views
 from app.events import DEVICE, PRIVATE, QUICK, UNCHANGED, Updates, Values, long_run, user_message
 from app.examples import FEW_SHOT_EXAMPLES
 from app.handlers.few_shot import FewShotRequest, adapt_few_shot
-from app.handlers.settings import METHODS, FewShotSettings, few_shot_from_query, model_mismatch
+from app.handlers.settings import (
+    METHODS,
+    FewShotSettings,
+    few_shot_from_query,
+    model_mismatch,
+    read_templates,
+    show_templates,
+)
 from app.handlers.uploads import ClassRow
 from app.limits import LIMITS
 from app.prepared_examples import RECIPE, load_few_shot
@@ -36,6 +43,7 @@ class FewShotSettingsForm:
     steps: gr.Slider
     lr: gr.Number
     seed: gr.Number
+    templates: gr.Dropdown
 
     @classmethod
     def create(cls) -> FewShotSettingsForm:
@@ -64,12 +72,13 @@ class FewShotSettingsForm:
                 step=0.01,
             )
             seed = components.seed_box()
-        return cls(method, steps, lr, seed)
+            templates = components.templates_box(name="templates")
+        return cls(method, steps, lr, seed, templates)
 
     @property
     def components(self) -> set[gr.components.Component]:
         """What `read` needs of an event's inputs, and `fill` of its outputs."""
-        return {self.method, self.steps, self.lr, self.seed}
+        return {self.method, self.steps, self.lr, self.seed, self.templates}
 
     def read(self, values: Values) -> FewShotSettings:
         """The settings; a number that was emptied has its default."""
@@ -79,6 +88,7 @@ class FewShotSettingsForm:
             steps=int(values[self.steps]),
             lr=FewShotSettings.lr if lr is None else float(lr),
             seed=int(values[self.seed] or 0),
+            templates=read_templates(values[self.templates]),
         )
 
     def fill(self, settings: FewShotSettings) -> Updates:
@@ -88,6 +98,7 @@ class FewShotSettingsForm:
             self.steps: settings.steps,
             self.lr: settings.lr,
             self.seed: settings.seed,
+            self.templates: show_templates(settings),
         }
 
 

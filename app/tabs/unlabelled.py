@@ -19,6 +19,8 @@ from app.handlers.settings import (
     OBJECTIVES,
     UnlabelledSettings,
     model_mismatch,
+    read_templates,
+    show_templates,
     unlabelled_from_query,
 )
 from app.handlers.unlabelled import UnlabelledRequest, adapt_unlabelled
@@ -43,6 +45,7 @@ class _UnlabelledForm:
     all_present: gr.Checkbox
     objective: gr.Dropdown
     seed: gr.Number
+    templates: gr.Dropdown
     start: gr.Button
     alert: gr.HTML
 
@@ -69,20 +72,22 @@ class _UnlabelledForm:
                 info=words.METHOD_HELP,
             )
             seed = components.seed_box()
+            templates = components.templates_box(name="roll-templates")
         start = components.start_button(text.teach.START, name="roll-adapt")
         alert = components.html_area(name="roll-alert")
         fill_from_zip(archive, images, alert)
-        return cls(images, names, all_present, objective, seed, start, alert)
+        return cls(images, names, all_present, objective, seed, templates, start, alert)
 
     @property
     def inputs(self) -> set[gr.components.Component]:
-        return {self.images, self.names, self.objective, self.seed}
+        return {self.images, self.names, self.objective, self.seed, self.templates}
 
     def read(self, values: Values) -> UnlabelledRequest:
         return UnlabelledRequest(files_in(values[self.images]), split_class_names(values[self.names] or ""))
 
     def read_settings(self, values: Values) -> UnlabelledSettings:
-        return UnlabelledSettings(values[self.objective], int(values[self.seed] or 0))
+        templates = read_templates(values[self.templates])
+        return UnlabelledSettings(values[self.objective], int(values[self.seed] or 0), templates)
 
 
 def unlabelled_tab(
@@ -128,6 +133,7 @@ def unlabelled_tab(
             form.all_present: settings.objective == ALL_PRESENT,
             form.objective: settings.objective,
             form.seed: settings.seed,
+            form.templates: show_templates(settings),
             form.alert: views.render_notice(model_mismatch(pairs, current.name())),
         }
 
@@ -151,7 +157,7 @@ def unlabelled_tab(
     page.load(
         on_load,
         None,
-        [tabs, form.names, form.all_present, form.objective, form.seed, form.alert],
+        [tabs, form.names, form.all_present, form.objective, form.seed, form.templates, form.alert],
         **QUICK,
     )
     return side

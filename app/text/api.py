@@ -19,6 +19,7 @@ ROWS = "Answers"
 RESULT = "Result"
 RECIPE = "A recipe file"
 WEIGHTS = "Weights"
+TEMPLATES = "Sentences for the class names: a set's name, or a line each with {}; empty for the model's own"
 STOPPED = "Whether there was a run"
 MODEL = "Model"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atlas_engine as atlas
 from app.limits import LIMITS
 
 TITLE = "aTLAS Studio"
@@ -27,6 +28,13 @@ LEFT_OUT_HEADING = "Left out:"
 SETTINGS = "Advanced settings"
 METHOD_LABEL, STEPS_LABEL, LR_LABEL, SEED_LABEL = "Method", "Steps", "Learning rate", "Seed"
 SEED_HELP = "The same seed gives the same answer."
+TEMPLATES_LABEL = "Sentences for the class names"
+TEMPLATES_HELP = (
+    "What the model reads: each name inside of these sentences. Choose those published for a data set, or "
+    "type one of your own with {} where the name goes."
+)
+OWN_TEMPLATES = "the model's own"
+TEMPLATE_CHOICES = (OWN_TEMPLATES, *atlas.list_templates())
 FILL_FROM_FOLDER, FILL_FROM_ZIP = "From a folder", "From a zip"
 COPY, COPIED = "Copy", "Copied"
 
@@ -74,6 +82,14 @@ def few_classes(count: int) -> str:
 def many_classes(count: int) -> str:
     """The refusal of too many class names."""
     return f"There are {count} class names, but at most {LIMITS.classes} are taken at once. Remove some."
+
+
+def many_sentences(classes: int, templates: int) -> str:
+    """The refusal of too many sentences."""
+    return (
+        f"{classes} class names in {templates} sentences each are {classes * templates} to read, but at most "
+        f"{LIMITS.sentences} are taken. Choose fewer sentences or names."
+    )
 
 
 # ---- small pieces

@@ -21,7 +21,10 @@ SAMPLES_LABEL = f"Pictures to try (up to {LIMITS.samples})"
 SAMPLES_ZIP_HELP = "With one folder per class the page also counts what is right."
 START = "Adapt"
 
-METHOD_HELP = "Automatic checks itself on pictures held out, and keeps zero-shot where nothing beats it."
+METHOD_HELP = (
+    "Automatic checks itself on pictures held out, and keeps zero-shot where nothing beats it. What is slow "
+    f"has {LIMITS.run_seconds:.0f} seconds here, and then keeps the best so far."
+)
 METHOD_NAMES = {method.name: method.title for method in atlas.list_methods("few-shot") if method.title}
 NO_LEARNING = "With a learning rate of 0 nothing is learned. Give a number above 0, as 0.05."
 

@@ -27,7 +27,10 @@ ALL_PRESENT_LABEL = "Every one of these names is among the photos"
 ALL_PRESENT_HELP = (
     "Tick it only if you know it: using every name helps more, and harms where some are missing."
 )
-METHOD_HELP = "Automatic does what is safe, and undoes what a check speaks against. The others do as told."
+METHOD_HELP = (
+    "Automatic does what is safe, and undoes what a check speaks against. The others do as told. What is "
+    f"slow has {LIMITS.run_seconds:.0f} seconds here, and then keeps the best so far."
+)
 METHOD_NAMES = {method.name: method.title for method in atlas.list_methods("test-time") if method.title}
 
 NO_IMAGES = "There is no photo yet. Add some, the more the better, then adapt again."

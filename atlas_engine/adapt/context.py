@@ -42,6 +42,7 @@ class AdaptContext:
     model_fingerprint: str
     tasks: tuple[TaskData, ...]
     validation: TaskData | None = None  # more labelled images of the only task, to choose the best epoch
+    templates: tuple[str, ...] | None = None  # that the class names were put into; None for the model's own
 
     # ---- for a context with one task
 

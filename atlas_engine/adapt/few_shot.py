@@ -266,7 +266,8 @@ class _FewShotRun:
             score=score,
             stop=self.stop,
         )
-        before = PREVIEW_SHARE + LOOK_SHARE + SLOPE_SHARE * self.method.slopes
+        looked = 0.0 if self.method.fresh_views else PREVIEW_SHARE + LOOK_SHARE
+        before = looked + SLOPE_SHARE * self.method.slopes
         return (yield from self.progress.track(steps, since=before))
 
     def validation_accuracy(self, forward: Forward) -> tuple[float, ...]:

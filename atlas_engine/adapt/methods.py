@@ -101,6 +101,7 @@ _PAPER = Method(
     name="paper",
     help="aTLAS as published: one λ per vector and block of the whole tower, 10 epochs, new crops at each "
     "step",
+    title="aTLAS as published (slow)",
     objective="supervised",
     share=1.0,
     fresh_views=True,
@@ -140,6 +141,7 @@ FEW_SHOT_METHODS = _by_name(
             _PAPER,
             name="paper+tip",
             help="paper and Tip-Adapter learned together, from the fitted cache",
+            title="aTLAS as published, with Tip-Adapter (slow)",
             head="tip",
             fitted_start=True,
         ),
@@ -147,6 +149,7 @@ FEW_SHOT_METHODS = _by_name(
             _PAPER,
             name="paper+lpp",
             help="paper and LP++ learned together, from the fitted head",
+            title="aTLAS as published, with LP++ (slow)",
             head="lpp",
             fitted_start=True,
         ),
@@ -223,6 +226,7 @@ UNLABELLED_METHODS = _by_name(
             name="paper",
             help="UFM as published: one λ per vector and block of the whole tower, 10 epochs, new strong "
             "views",
+            title="aTLAS with UFM as published (slow)",
             objective="ufm",
             share=1.0,
             fresh_views=True,

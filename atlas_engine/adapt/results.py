@@ -10,7 +10,7 @@ from atlas_engine.adapt.context import AdaptContext
 from atlas_engine.adapt.optimise import LoopResult
 from atlas_engine.adapt.progress import Progress
 from atlas_engine.compose.coefficients import Coefficients
-from atlas_engine.recipe import Json, Recipe
+from atlas_engine.recipe import TEMPLATES, Json, Recipe
 from atlas_engine.result import AdaptResult, Estimate, Outcome, Verdict
 
 __all__ = ["NO_STEPS", "build_recipe", "build_result"]
@@ -28,7 +28,11 @@ def build_recipe(
     config: Mapping[str, Json],
     seed: int,
 ) -> Recipe:
-    """A recipe of these coefficients, with a head of kind `head` for all classes of the context."""
+    """A recipe of these coefficients, with a head of kind `head` for all classes of the context.
+
+    It records the templates where the caller chose some, and so answers under the same.
+    """
+    chosen: dict[str, Json] = {} if context.templates is None else {TEMPLATES: list[Json](context.templates)}
     return Recipe(
         coefficients,
         model=context.backbone.name,
@@ -36,7 +40,7 @@ def build_recipe(
         bank_fingerprint=context.bank.fingerprint,
         classes=context.classes,
         method=method,
-        config={**config, "head": head},
+        config={**config, "head": head, **chosen},
         seed=seed,
         head=dict(head_tensors or {}),
     )

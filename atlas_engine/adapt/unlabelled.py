@@ -352,7 +352,8 @@ class _UnlabelledRun:
             seed=self.seed,
             stop=self.stop,
         )
-        return (yield from self.progress.track(steps, since=LOOK_SHARE))
+        looked = 0.0 if self.method.fresh_views else LOOK_SHARE
+        return (yield from self.progress.track(steps, since=looked))
 
     def draw_strong_views(self, rows: Tensor, generator: torch.Generator) -> Tensor:
         """Activations (B …) of a new strong view of the images in these rows, behind the frozen prefix."""

@@ -30,6 +30,7 @@ from atlas_engine.cli.options import (
     seed_option,
     settings,
     skip_unreadable_option,
+    templates_option,
 )
 from atlas_engine.cli.output import emit, emit_json, say
 from atlas_engine.cli.predict import image_files
@@ -64,6 +65,11 @@ arithmetic_options = all_of(
     help="images to compare both models on",
 )  # fmt: skip
 @method_option(FEW_SHOT_METHODS)
+@click.option(
+    "--validation", metavar="DIR", type=PATH,
+    help="more images of the same classes, to keep the best epoch by; not for auto",
+)  # fmt: skip
+@templates_option
 @model_option
 @bank_option()
 @skip_unreadable_option
@@ -76,6 +82,8 @@ def few_shot(
     output: Path | None,
     query: tuple[Path, ...],
     method: str,
+    validation: Path | None,
+    templates: tuple[str, ...],
     model: str,
     bank: Path | None,
     skip_unreadable: bool,
@@ -92,9 +100,12 @@ def few_shot(
     from atlas_engine.engine import open as open_atlas
 
     support = _read_support(folder, skip_unreadable=skip_unreadable)
+    more = None if validation is None else _read_support(validation, skip_unreadable=skip_unreadable)
     with open_atlas(model, bank=bank) as engine:
         asked = engine.read_images(image_files(query)) if query else []
-        run = engine.few_shot(support, method=method, config=config, seed=seed)
+        run = engine.few_shot(
+            support, method=method, config=config, validation=more, templates=templates or None, seed=seed
+        )
         result = run_with_progress(run, output=output)
         answers = engine.compare(asked, result.recipe) if asked else None
     facts = {

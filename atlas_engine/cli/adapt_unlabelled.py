@@ -25,6 +25,7 @@ from atlas_engine.cli.options import (
     recipe_option,
     seed_option,
     settings,
+    templates_option,
     word_list,
 )
 from atlas_engine.cli.output import emit, emit_json
@@ -47,6 +48,7 @@ __all__ = ["test_time"]
 @click.option(
     "--classes", type=word_list, required=True, metavar="A,B", help="class names, separated by commas"
 )
+@templates_option
 @recipe_option
 @method_option(
     UNLABELLED_METHODS,
@@ -66,6 +68,7 @@ def test_time(
     *,
     images: tuple[Path, ...],
     classes: tuple[str, ...],
+    templates: tuple[str, ...],
     output: Path | None,
     objective: str,
     online: bool,
@@ -85,6 +88,7 @@ def test_time(
     from atlas_engine.predictions import Comparison, predictions_from_logits
 
     files = image_files(images)
+    chosen = templates or None
     baseline = objective in NORM_BASELINES
     if baseline and (output or online):
         raise click.UsageError(
@@ -94,8 +98,10 @@ def test_time(
     with open_atlas(model, bank=bank) as engine:
         read = engine.read_images(files)
         if baseline:
-            run = engine.test_time_norms(read, classes, method=objective, config=config, seed=seed)
-            answer, before = run.result(), engine.predict(read, classes)
+            run = engine.test_time_norms(
+                read, classes, method=objective, config=config, templates=chosen, seed=seed
+            )
+            answer, before = run.result(), engine.predict(read, classes, templates=chosen)
             after = predictions_from_logits(before.names, before.classes, answer.logits)
             facts, parts = _answers(Comparison(before, after), files)
             sentence = f"{objective}, a baseline: {answer.reason}"
@@ -105,14 +111,16 @@ def test_time(
                 emit("\n\n".join([sentence, *parts]))
             return
         if online:
-            stream = engine.stream(classes, objective=objective, learning=config, seed=seed)
+            stream = engine.stream(classes, objective=objective, learning=config, templates=chosen, seed=seed)
             after = _answer_online(stream, read)
             result = stream.result()
             if output is not None:
                 result.save(output)
-            answers = Comparison(engine.predict(read, classes), after)
+            answers = Comparison(engine.predict(read, classes, templates=chosen), after)
         else:
-            work = engine.test_time(read, classes, objective=objective, config=config, seed=seed)
+            work = engine.test_time(
+                read, classes, objective=objective, config=config, templates=chosen, seed=seed
+            )
             result = run_with_progress(work, output=output)
             answers = engine.compare(read, result.recipe)
     facts, parts = _answers(answers, files)

@@ -47,6 +47,7 @@ __all__ = [
     "seed_option",
     "settings",
     "skip_unreadable_option",
+    "templates_option",
     "track_pattern_option",
     "word_list",
     "writable",
@@ -254,6 +255,10 @@ recipe_option = click.option("-o", "--output", metavar="R", type=writable, help=
 skip_unreadable_option = click.option(
     "--skip-unreadable", is_flag=True, help="leave out images that cannot be read"
 )
+templates_option = click.option(
+    "--templates", multiple=True, metavar="SET",
+    help="a template set, or a sentence with {} (default: the model's own); may be repeated",
+)  # fmt: skip
 track_pattern_option = click.option(
     "--track-pattern", metavar="RE", help="finds in a file's name what its near-duplicates share"
 )

@@ -14,6 +14,7 @@ from atlas_engine.cli.options import (
     json_flag,
     model_option,
     positive,
+    templates_option,
     word_list,
 )
 from atlas_engine.cli.output import emit, emit_json
@@ -29,7 +30,7 @@ __all__ = ["image_files", "predict"]
 @images_argument
 @click.option("--classes", type=word_list, metavar="A,B", help="class names, separated by commas")
 @click.option("--recipe", metavar="R", help="a recipe file: its classes, by the model it describes")
-@click.option("--templates", metavar="SET", help="a template set, or a sentence with {} in it")
+@templates_option
 @model_option
 @bank_option("the recipe's bank (default: the model's own)")
 @click.option("--top", type=positive, default=3, metavar="K", help="classes to show an image (default 3)")
@@ -40,7 +41,7 @@ def predict(
     images: tuple[Path, ...],
     classes: tuple[str, ...] | None,
     recipe: str | None,
-    templates: str | None,
+    templates: tuple[str, ...],
     model: str,
     bank: Path | None,
     top: int,
@@ -57,6 +58,8 @@ def predict(
 
     if (classes is None) == (recipe is None):
         raise click.UsageError("give --classes or --recipe, one of the two.")
+    if recipe is not None and templates:
+        raise click.UsageError("a recipe has templates of its own. Leave --templates out, or give --classes.")
     files = image_files(images)
     with open_atlas(model, bank=bank, cache=not no_cache) as engine:
         with ProgressBar(len(files), "reading") as progress:
@@ -67,7 +70,7 @@ def predict(
         if recipe is not None:
             predictions = engine.compare(read, Recipe.load(recipe)).adapted
         else:
-            predictions = engine.predict(read, classes or (), templates=templates)
+            predictions = engine.predict(read, classes or (), templates=templates or None)
     emit_json(predictions.as_rows(top)) if as_json else emit(predictions.as_text(top))
 
 

@@ -3,7 +3,7 @@
     head[c] = normalise(mean over templates t of normalise(encode_text(t(c))))               (C D)
 
 A template is a sentence with a gap, as "a photo of a {}." (Radford et al. 2021, CLIP, section 3.1.4). Each
-model names the template set that measured best for it, and a caller can choose another.
+model names the template set that measured best for it, and a caller can choose another (`clip.templates`).
 """
 
 from __future__ import annotations
@@ -17,25 +17,11 @@ from torch.nn import functional as F
 from atlas_engine.cache import Cache, cache_key
 from atlas_engine.class_names import MAX_CLASS_NAME, is_legible, tidy_name
 from atlas_engine.clip.backbone import Backbone
-from atlas_engine.errors import ConfigError, SupportError, unknown_name
+from atlas_engine.errors import SupportError
 
-__all__ = ["TEMPLATES", "check_class_names", "fill_templates", "find_templates", "text_head"]
+__all__ = ["check_class_names", "fill_templates", "text_head"]
 
 BATCH = 256  # sentences
-TEMPLATES: dict[str, tuple[str, ...]] = {
-    "plain": ("{}",),
-    "photo": ("a photo of a {}.",),
-    "kinds": (
-        "{}",
-        "a photo of a {}.",
-        "a picture showing {}.",
-        "a close-up of {}.",
-        "a drawing of a {}.",
-        "{} seen from afar.",
-    ),
-    "textures": ("{}", "a {} texture.", "a surface that looks {}."),
-    "satellite": ("{}", "a satellite image of {}.", "{} seen from above."),
-}
 
 
 def text_head(
@@ -74,19 +60,6 @@ def _embed(backbone: Backbone, classes: Sequence[str], templates: Sequence[str])
 
 def _cached(cache: Cache | None, key: str, name: str, templates: Sequence[str]) -> Tensor | None:
     return None if cache is None else cache.get_tensor(cache_key("text", key, name, *templates))
-
-
-def find_templates(name: str) -> tuple[str, ...]:
-    """The templates of the set called `name`; or `name` itself if it is a template.
-
-    >>> find_templates("a blurry {}")
-    ('a blurry {}',)
-    """
-    if "{}" in name:
-        return (name,)
-    if name not in TEMPLATES:
-        raise ConfigError(unknown_name("template set", name, TEMPLATES))
-    return TEMPLATES[name]
 
 
 def fill_templates(class_name: str, templates: Sequence[str]) -> list[str]:

@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 from atlas_engine.adapt.few_shot import FewShotConfig, effective_few_shot_config
 from atlas_engine.adapt.methods import FEW_SHOT_METHODS
 from atlas_engine.adapt.optimise import BatchRequest
-from atlas_engine.adapt.samplers import FreshViewSampler
-from atlas_engine.adapt.unlabelled import TestTimeConfig
+from atlas_engine.adapt.samplers import FreshViewSampler, UnlabelledSampler
+from atlas_engine.adapt.unlabelled import TestTimeConfig, _UnlabelledRun
 from atlas_engine.compose.compose import Composer
 from atlas_engine.data.augment import ResizedCrop
 from atlas_engine.data.support import Support
@@ -113,7 +113,7 @@ def test_validation_images_choose_the_epoch(support, bank):
         engine.few_shot(support, method="paper", bank=bank, validation=other)
 
 
-def test_without_labels_the_image_is_the_weak_view_and_strong_ones_are_new(support, bank):
+def test_without_labels_the_settings_are_the_papers(support, bank):
     engine = tiny_engine()
     config = TestTimeConfig(epochs=1)
     run = engine.test_time(support.images, support.classes, objective="paper", bank=bank, config=config)
@@ -121,6 +121,50 @@ def test_without_labels_the_image_is_the_weak_view_and_strong_ones_are_new(suppo
     assert result.recipe.config["lr"] == 1e-3
     assert result.recipe.config["share"] == 1.0
     assert len(result.history) == 10
+
+
+def views_of(engine, support, bank, *, objective):
+    """A run of this method, and the views that it looks at."""
+    context = engine._unlabelled_context(support.images, support.classes, bank=bank)
+    run = _UnlabelledRun(context, method=objective, config=TestTimeConfig(), seed=0, stop=None)
+    looking = run.look(run.activations(lambda pixels: pixels.float() / 255))
+    while True:
+        try:
+            next(looking)
+        except StopIteration as end:
+            return run, end.value
+
+
+def test_without_labels_the_weak_view_is_the_plain_image_and_strong_ones_are_new(support, bank):
+    engine = tiny_engine()
+    plain = engine.backbone.as_input(engine.pixels(support.images).float() / 255)
+    run, views = views_of(engine, support, bank, objective="paper")
+    assert torch.equal(views.weak, plain[None]), "the whole tower moves, so these are the images themselves"
+    # each batch of a run has the plain images, in some order, with a strong view of each drawn anew
+    sampler = UnlabelledSampler(views, size=6, strong_views=run.draw_strong_views)
+    random, seen = generator(0), []
+    for index in range(2):
+        batch = sampler(BatchRequest(index, 2, 0, random, lambda images: images))
+        rows = [next(row for row in range(6) if torch.equal(plain[row], image)) for image in batch.images]
+        assert sorted(rows) == list(range(6))
+        assert not any(torch.equal(one, plain[row]) for one, row in zip(batch.strong, rows, strict=True))
+        seen.append(dict(zip(rows, batch.strong, strict=True)))
+    assert not any(torch.equal(seen[0][row], seen[1][row]) for row in range(6))
+    # our own variant of UFM makes weak views instead
+    _, own = views_of(engine, support, bank, objective="ufm")
+    assert not torch.equal(own.weak[0], own.clean)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_time_left_is_that_of_the_steps_alone(support, bank, labelled):
+    engine = tiny_engine()
+    if labelled:
+        run = engine.few_shot(support, method="paper", bank=bank, config=SHORT)
+    else:
+        config = TestTimeConfig(epochs=1)
+        run = engine.test_time(support.images, support.classes, objective="paper", bank=bank, config=config)
+    shares = [step.share for step in run if step.phase == "learn"]
+    assert shares == pytest.approx([(index + 1) / 10 for index in range(10)])
 
 
 def test_crops_have_at_least_half_of_the_image_and_stay_in_range():

@@ -6,14 +6,15 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
+import atlas_engine as atlas
 from app.examples import ASK_EXAMPLES, FEW_SHOT_EXAMPLES
 from app.handlers.ask import as_json, ask
 from app.handlers.inside import list_task_vectors
 from app.prepared_examples import RECIPE
 
 PARAMETERS = {
-    "/adapt": ["archive", "samples", "method", "steps", "seed", "lr"],
-    "/adapt_unlabelled": ["photos", "classes", "objective", "seed"],
+    "/adapt": ["archive", "samples", "method", "steps", "seed", "lr", "templates"],
+    "/adapt_unlabelled": ["photos", "classes", "objective", "seed", "templates"],
     "/bank": [],
     "/choose": ["model"],
     "/compare": ["samples", "recipe"],
@@ -151,3 +152,11 @@ def test_a_program_is_told_of_the_bank_as_the_page_tells_it(client, engine):
 def test_a_program_sets_the_learning_rate_and_one_of_nought_is_refused(client, archive):
     with pytest.raises(AppError, match="nothing is learned"):
         client.predict(archive=handle_file(archive), samples=[], steps=1, lr=0, api_name="/adapt")
+
+
+def test_a_program_chooses_templates_and_a_wrong_name_comes_back_as_a_sentence(client, archive):
+    asked = {"archive": handle_file(archive), "samples": [], "method": "text-probe", "api_name": "/adapt"}
+    _, recipe = client.predict(**asked, templates="a {}.\nthe {}.")
+    assert atlas.Recipe.load(recipe).templates == ("a {}.", "the {}.")
+    with pytest.raises(AppError, match="Did you mean 'cars'"):
+        client.predict(**asked, templates="carz")

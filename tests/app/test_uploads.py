@@ -221,7 +221,7 @@ def test_a_name_that_cannot_be_shown_is_refused_before_anything_is_learned(small
 def test_an_emptied_learning_rate_is_the_usual_one_and_one_of_nought_is_refused():
     with gr.Blocks():
         form = FewShotSettingsForm.create()
-    emptied = {form.method: "auto", form.steps: 3, form.lr: None, form.seed: None}
+    emptied = {form.method: "auto", form.steps: 3, form.lr: None, form.seed: None, form.templates: None}
     assert form.read(emptied) == FewShotSettings(steps=3)
     with pytest.raises(atlas.AtlasError, match="nothing is learned"):
         _ = form.read({**emptied, form.lr: 0}).config

@@ -56,7 +56,7 @@ def start_own(page, colours, *, steps=2, method=None):
 
 
 def choose_method(page, method):
-    page.locator("#settings input[role=combobox]").click()
+    page.locator("#settings input[role=combobox]").first.click()
     page.get_by_role("option", name=text.teach.METHOD_NAMES[method], exact=True).click()
 
 

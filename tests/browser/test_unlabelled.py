@@ -56,7 +56,7 @@ def test_who_knows_that_every_name_is_there_says_so_with_a_tick(visit):
     tick = page.get_by_label(text.unlabelled.ALL_PRESENT_LABEL)
     page.wait_for_function("document.querySelector('#roll-every input').checked")
     page.click("#roll-settings button")
-    method = page.locator("#roll-settings input[role=combobox]")
+    method = page.locator("#roll-settings input[role=combobox]").first
     assert method.input_value() == text.unlabelled.METHOD_NAMES["entropy+balanced"]
     tick.uncheck()
     page.wait_for_function(

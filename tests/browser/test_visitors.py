@@ -32,15 +32,15 @@ NOT_CUT_OFF = """line => {
 
 
 def test_a_link_brings_the_names_and_settings_and_no_picture(visit):
-    page = visit(query="?class=otter&class=sea+lion&method=text-probe&steps=40&seed=7")
+    page = visit(query="?class=otter&class=sea+lion&method=text-probe&steps=40&templates=my+%7B%7D.")
     wait_for_names(page, ["otter", "sea lion"])
     assert page.locator(".at-class .thumbnail-item").count() == 0
     assert page.locator("#samples .thumbnail-item").count() == 0
     page.click("#settings button")
     assert page.locator(STEPS).first.input_value() == "40"
-    assert (
-        page.locator("#settings input[role=combobox]").input_value() == text.teach.METHOD_NAMES["text-probe"]
-    )
+    method = page.locator("#settings input[role=combobox]").first
+    assert method.input_value() == text.teach.METHOD_NAMES["text-probe"]
+    assert page.locator("#templates input").input_value() == "my {}.", "a sentence of one's own"
     page.click("#adapt")
     page.get_by_role("alert").filter(has_text=text.teach.no_images("otter")).wait_for()
 

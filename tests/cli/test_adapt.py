@@ -8,9 +8,11 @@ import shutil
 import pytest
 
 from atlas_engine.cli import main
+from atlas_engine.engine import Atlas
 from atlas_engine.recipe import Recipe
-from tests.cli.image_sets import BANK, write_image_sets
+from tests.cli.image_sets import BANK, require_refusal, write_image_sets
 from tests.drawn import write_pictures
+from tests.engines import tiny_engine
 
 QUICK = ["--steps", "2", "--batch", "4", "--views", "1", "--folds", "2"]
 
@@ -67,6 +69,52 @@ def test_a_single_class_is_refused_with_what_is_needed(tmp_path, capsys):
     shutil.rmtree(tmp_path / "one" / "blue")
     assert main(["adapt", "few-shot", str(tmp_path / "one")]) == 1
     assert "at least 2" in capsys.readouterr().err
+
+
+# ---- few-shot with validation images and templates, on a small model and bank
+
+PAPER = ("--method", "paper", "--epochs", "1", "--batch", "4", "--lr", "0.2", "--share", "0.5")
+
+
+@pytest.fixture(scope="module")
+def two_sets(tmp_path_factory):
+    sets = {"few": {"red": 2, "blue": 2}, "more": {"red": 3, "blue": 3}, "other": {"red": 2, "grey": 2}}
+    return write_image_sets(tmp_path_factory.mktemp("validation"), sets, size=0.5)
+
+
+def test_validation_images_templates_and_the_papers_settings_are_flags(two_sets, tiny_atlas, tmp_path):
+    recipe, query = tmp_path / "r.atlas.safetensors", next((two_sets / "more" / "red").iterdir())
+    words = ("adapt", "few-shot", two_sets / "few", "--bank", two_sets / BANK, *PAPER, "--query", query)
+    code, printed, _ = tiny_atlas(
+        *words, "--validation", two_sets / "more", "--templates", "photo", "--templates", "my {}.",
+        "-o", recipe, "--json",
+    )  # fmt: skip
+    assert code == 0
+    made = Recipe.load(recipe)
+    assert made.templates == ("a photo of a {}.", "my {}.")
+    assert [made.config[name] for name in ("epochs", "batch", "lr", "share")] == [1, 4, 0.2, 0.5]
+    both = Atlas(tiny_engine().backbone, bank_path=two_sets / BANK).compare([query], made)
+    assert json.loads(printed)["adapted"][0]["prob"] == both.adapted.top(1)[0][0].prob
+    assert json.loads(printed)["zero_shot"][0]["prob"] == both.zero_shot.top(1)[0][0].prob
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--validation", "{more}"), "auto holds images out by itself"),
+        (("--method", "paper", "--validation", "{other}"), "the validation images are of grey, red"),
+        (("--validation", "nowhere"), "nowhere"),
+        (("--templates", "carz"), "Did you mean 'cars'"),
+        (("--templates", "a photo of a cat"), "a sentence with {} where the class name goes"),
+    ],
+)
+def test_validation_images_and_templates_that_do_not_fit_are_refused(words, sentence, two_sets, tiny_atlas):
+    words = [
+        word.replace("{more}", str(two_sets / "more")).replace("{other}", str(two_sets / "other"))
+        for word in words
+    ]
+    printed = tiny_atlas("adapt", "few-shot", two_sets / "few", "--bank", two_sets / BANK, *words)
+    require_refusal(printed, 1, sentence)
 
 
 # ---- negate and add, on a small model and bank

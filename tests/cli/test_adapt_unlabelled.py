@@ -10,7 +10,9 @@ import pytest
 from atlas_engine.cli import main
 from atlas_engine.engine import Atlas
 from atlas_engine.recipe import Recipe
+from tests.cli.image_sets import BANK, write_image_sets
 from tests.drawn import write_pictures
+from tests.engines import tiny_engine
 
 ASKED = ["--classes", "red,blue", "--objective", "ufm", "--steps", "2", "--batch", "4", "--views", "1"]
 
@@ -105,3 +107,25 @@ def test_a_baseline_answers_and_makes_no_recipe(colours, tmp_path, capsys):
         words = ["adapt", "test-time", str(colours), "--classes", "red,blue", "--objective", "ln-ufm"]
         assert main([*words, *extra]) == 2
         assert "--objective ufm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [("--objective", "paper"), ("--online",), ("--objective", "ln-entropy")])
+def test_templates_are_used_for_zero_shot_and_what_is_learned_in_every_way_to_adapt(
+    more, tiny_atlas, tmp_path
+):
+    folder, bank = write_image_sets(tmp_path, {"set": {"red": 2, "blue": 2}}) / "set", tmp_path / BANK
+    flags = ("--steps", "1", "--epochs", "0", "--batch", "4", "--lr", "0.001", "--share", "1")
+    words = ("adapt", "test-time", folder, "--classes", "red,blue", "--bank", bank, *flags, *more, "--json")
+    made = () if more[-1] == "ln-entropy" else ("-o", tmp_path / "r.st")
+    code, printed, _ = tiny_atlas(*words, "--templates", "{}?", *made)
+    assert code == 0
+    rows = json.loads(printed)["zero_shot"]
+    files = sorted(folder.rglob("*.png"))
+    under, plain = (
+        [row["prob"] for row in tiny_engine().predict(files, ["red", "blue"], templates=name).as_rows()]
+        for name in ("{}?", "plain")
+    )
+    assert [row["prob"] for row in rows] == pytest.approx(under, rel=1e-5)
+    assert under != pytest.approx(plain, rel=1e-2)
+    if made:
+        assert Recipe.load(tmp_path / "r.st").templates == ("{}?",)

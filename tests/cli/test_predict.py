@@ -41,3 +41,15 @@ def test_bad_input_is_one_sentence_and_exit_code_1(words, sentence, examples, ca
     assert sentence in err
     assert err.startswith("atlas: ")
     assert len(err.splitlines()) == 1
+
+
+def test_templates_may_be_repeated_and_a_recipe_has_its_own(examples, capsys):
+    words = ["predict", str(examples / "cat.jpg"), "--json", "--no-cache"]
+    probs = []
+    for templates in (["photo"], ["oxford-pets"], ["photo", "oxford-pets"]):
+        flags = [word for name in templates for word in ("--templates", name)]
+        assert main([*words, "--classes", "cat,dog", *flags]) == 0
+        probs.append(json.loads(capsys.readouterr().out)[0]["prob"])
+    assert len(set(probs)) == 3
+    assert main([*words, "--recipe", "mine.safetensors", "--templates", "photo"]) == 2
+    assert "a recipe has templates of its own" in capsys.readouterr().err

@@ -150,6 +150,9 @@ def test_settings_are_in_order_and_without_repetition():
     settings = FewShotStudySettings(shots=(4, 1, 4), methods=("tip", "zero-shot", "tip"))
     assert (settings.shots, settings.methods) == ((1, 4), ("tip", "zero-shot"))
     assert FewShotStudySettings().methods == tuple(STUDY_METHODS)
+    chosen = {"batch": 8, "lr": 0.1, "epochs": 2, "share": 1.0}
+    budget = FewShotStudySettings(**chosen).budget()
+    assert {name: getattr(budget, name) for name in chosen} == chosen
     assert FewShotStudySettings().budget() is None, "the product decides"
     assert FewShotStudySettings(steps=7).budget().steps == 7
     for wrong, sentence in (

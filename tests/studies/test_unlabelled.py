@@ -177,6 +177,9 @@ def test_settings_are_in_order_and_without_repetition():
     assert (settings.sizes, settings.methods) == (("5", "20", "all"), ("ufm", "zero-shot"))
     assert UnlabelledStudySettings().budget() is None, "the product decides"
     assert UnlabelledStudySettings(steps=7).budget().steps == 7
+    chosen = {"batch": 8, "lr": 0.1, "epochs": 2, "share": 1.0}
+    budget = UnlabelledStudySettings(**chosen).budget()
+    assert {name: getattr(budget, name) for name in chosen} == chosen
     assert (UnlabelledStudySettings().most, UnlabelledStudySettings(max_size=40).most) == (None, 100)
     assert UnlabelledStudySettings(sizes=("5", "20")).most == 20
     assert GRID.cells == 2 * 2 * 2 * 4
