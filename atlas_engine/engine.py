@@ -28,8 +28,9 @@ from atlas_engine.adapt.arithmetic.addition import add, named_tasks, task_vector
 from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
 from atlas_engine.adapt.arithmetic.negation import CONTROL, TARGET, negate
 from atlas_engine.adapt.context import AdaptContext, TaskData
-from atlas_engine.adapt.few_shot import FewShotConfig, adapt_few_shot
+from atlas_engine.adapt.few_shot import FewShotConfig, FewShotResources, adapt_few_shot
 from atlas_engine.adapt.methods import AUTO, find_method
+from atlas_engine.adapt.selection import VectorBudget
 from atlas_engine.adapt.stream import Stream, StreamConfig
 from atlas_engine.adapt.unlabelled import NormsResult, TestTimeConfig, adapt_norms, adapt_unlabelled
 from atlas_engine.bank.bank import TaskVectorBank
@@ -214,6 +215,9 @@ class Atlas:
         bank: TaskVectorBank | None = None,
         layout: Layout | None = None,
         validation: Support | None = None,
+        budget: int | None = None,
+        select: str = "gradient",
+        memory_limit: float | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
         """A run that adapts to a few labelled images with the task vectors of `bank`, by default its own.
@@ -221,8 +225,13 @@ class Atlas:
         `auto` learns coefficients and a head, measures them on held-out images of the support, and keeps
         zero-shot where they do not help. The other methods are the rows of `adapt.methods.FEW_SHOT_METHODS`;
         with `validation`, more images of the same classes, they keep their best epoch.
+
+        With `budget=8` only eight task vectors are used, chosen for the support: `select="gradient"` takes in
+        every block those that change the loss most, `"features"` those of similar images. `memory_limit`, in
+        MiB, makes the folds of `auto` train one after another where they do not fit side by side.
         """
         find_method("few-shot", method)
+        resources = FewShotResources(budget=budget, select=select, memory_limit=memory_limit)
         if validation is not None:
             _check_validation(support, validation, method=method)
         chosen = config or FewShotConfig()
@@ -231,7 +240,15 @@ class Atlas:
             context = self._context({"support": support}, bank=bank)
             if validation is not None:
                 context = dataclasses.replace(context, validation=self._task_data("validation", validation))
-            return adapt_few_shot(context, method=method, config=chosen, layout=layout, seed=seed, stop=stop)
+            return adapt_few_shot(
+                context,
+                method=method,
+                config=chosen,
+                layout=layout,
+                seed=seed,
+                stop=stop,
+                resources=resources,
+            )
 
         return Run(start)
 
@@ -243,19 +260,23 @@ class Atlas:
         objective: str = AUTO,
         config: TestTimeConfig | None = None,
         bank: TaskVectorBank | None = None,
+        budget: int | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
         """A run that adapts to images without labels, each of which may be of any of `classes`.
 
         `auto` keeps zero-shot where its checks advise against adapting. The other methods are the rows of
-        `adapt.methods.UNLABELLED_METHODS`.
+        `adapt.methods.UNLABELLED_METHODS`. With a `budget`, only so many task vectors are used: those whose
+        data sets look most like the images.
         """
         find_method("test-time", objective)
-        chosen = config or TestTimeConfig()
+        chosen, vectors = config or TestTimeConfig(), VectorBudget(budget=budget)
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
             context = self._unlabelled_context(images, classes, bank=bank)
-            return adapt_unlabelled(context, method=objective, config=chosen, seed=seed, stop=stop)
+            return adapt_unlabelled(
+                context, method=objective, config=chosen, seed=seed, stop=stop, vectors=vectors
+            )
 
         return Run(start)
 
