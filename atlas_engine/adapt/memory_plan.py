@@ -18,14 +18,25 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from atlas_engine.bank.blocks import BlockTable
+from atlas_engine.adapt.methods import Method
+from atlas_engine.adapt.trainable_part import FrozenSplit
+from atlas_engine.bank.blocks import BlockTable, block_table
 from atlas_engine.bank.budget import narrower_storages
 from atlas_engine.bank.storage import storage_named, vector_nbytes
+from atlas_engine.clip.backbone import Backbone
 from atlas_engine.errors import ConfigError
 from atlas_engine.files import human_nbytes
+from atlas_engine.heads.registry import HEADS, FeatureLevel
 from atlas_engine.runtime import autocast, frozen_copy
 
-__all__ = ["MemoryItem", "RunPlan", "measure_activations", "memory_to_use", "plan_run"]
+__all__ = [
+    "MemoryItem",
+    "RunPlan",
+    "measure_activations",
+    "memory_to_use",
+    "plan_few_shot",
+    "plan_run",
+]
 
 FLOAT_NBYTES = 4  # of weights, gradients and coefficients
 OPTIMISER_TENSORS = 6  # as large as λ: its values, two moments, gradient, best values and start
@@ -139,6 +150,41 @@ def plan_run(
     tries += [(1, vectors, formats[-1]) for vectors in range(tasks - 1, 0, -1)]
     plans = (plan(*chosen) for chosen in tries)
     return next((tried for tried in plans if tried.fits), plan(1, 1, formats[-1]))
+
+
+def plan_few_shot(
+    backbone: Backbone,
+    method: Method,
+    *,
+    tasks: int,
+    storage: str,
+    images: int,
+    batch: int,
+    views: int,
+    runs: int,
+    limit_nbytes: int,
+) -> RunPlan:
+    """The plan of a few-shot run with T task vectors, before there is a bank or an image."""
+    multi_level = HEADS[method.head].feature_level is not FeatureLevel.projected
+    split = FrozenSplit(backbone, share=method.share, multi_level=multi_level)
+    size = backbone.preprocessing.size
+    one = split.activations(torch.zeros(1, 3, size, size))
+    moving = {name for name, _ in split.tower.named_parameters()}
+    blocks = block_table(backbone.visual.named_parameters())
+    trainable = BlockTable(block for block in blocks if block.name in moving)
+    kept_views = 0 if method.fresh_views else 1 + views
+    return plan_run(
+        blocks,
+        trainable,
+        tasks=tasks,
+        storage=storage,
+        coefficients=tasks * len(trainable) * method.layout.partitions,
+        runs=runs,
+        batch=batch,
+        activation_nbytes=measure_activations(split.tower, one),
+        kept_nbytes=images * (3 * size * size + kept_views * one.nbytes),
+        limit_nbytes=limit_nbytes,
+    )
 
 
 def measure_activations(tower: nn.Module, images: Tensor) -> int:

@@ -115,8 +115,8 @@ def select_unlabelled(
     if lacking:
         raise BankError(
             f"the bank has no feature centroid of {', '.join(lacking[:5])}, and without labels a budget is "
-            "spent by centroids. Leave the budget out, or make the vectors with `atlas bank train`, which stores "
-            "them."
+            "spent by centroids. Leave the budget out, or make the vectors with `atlas bank train`, which "
+            "stores them."
         )
     return _select_by_features(part, activations, dim=text.shape[1], budget=budget)
 

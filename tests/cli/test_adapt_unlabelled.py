@@ -105,3 +105,9 @@ def test_a_baseline_answers_and_makes_no_recipe(colours, tmp_path, capsys):
         words = ["adapt", "test-time", str(colours), "--classes", "red,blue", "--objective", "ln-ufm"]
         assert main([*words, *extra]) == 2
         assert "--objective ufm" in capsys.readouterr().err
+
+
+def test_a_budget_does_not_go_with_a_stream(colours, capsys):
+    words = ["adapt", "test-time", str(colours), "--classes", "red,blue", "--budget", "3", "--online"]
+    assert main(words) == 2
+    assert "--budget" in capsys.readouterr().err
