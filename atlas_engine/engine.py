@@ -28,8 +28,9 @@ from atlas_engine.adapt.arithmetic.addition import add, named_tasks, task_vector
 from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
 from atlas_engine.adapt.arithmetic.negation import CONTROL, TARGET, negate
 from atlas_engine.adapt.context import AdaptContext, TaskData
-from atlas_engine.adapt.few_shot import FewShotConfig, adapt_few_shot
+from atlas_engine.adapt.few_shot import FewShotConfig, FewShotResources, adapt_few_shot
 from atlas_engine.adapt.methods import AUTO, find_method
+from atlas_engine.adapt.selection import VectorBudget
 from atlas_engine.adapt.stream import Stream, StreamConfig
 from atlas_engine.adapt.unlabelled import NormsResult, TestTimeConfig, adapt_norms, adapt_unlabelled
 from atlas_engine.bank.bank import TaskVectorBank
@@ -216,6 +217,9 @@ class Atlas:
         layout: Layout | None = None,
         validation: Support | None = None,
         templates: Templates | None = None,
+        budget: int | None = None,
+        select: str = "gradient",
+        memory_limit: float | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
         """A run that adapts to a few labelled images with the task vectors of `bank`, by default its own.
@@ -225,8 +229,13 @@ class Atlas:
         with `validation`, more images of the same classes, they keep their best epoch.
 
         `templates`, as `head` takes them, replace the model's own; the recipe records them.
+
+        With `budget=8` only eight task vectors are used, chosen for the support: `select="gradient"` takes in
+        every block those that change the loss most, `"features"` those of similar images. `memory_limit`, in
+        MiB, makes the folds of `auto` train one after another where they do not fit side by side.
         """
         find_method("few-shot", method)
+        resources = FewShotResources(budget=budget, select=select, memory_limit=memory_limit)
         if validation is not None:
             _check_validation(support, validation, method=method)
         chosen = config or FewShotConfig()
@@ -237,7 +246,15 @@ class Atlas:
             if validation is not None:
                 more = self._task_data("validation", validation, templates=sentences)
                 context = dataclasses.replace(context, validation=more)
-            return adapt_few_shot(context, method=method, config=chosen, layout=layout, seed=seed, stop=stop)
+            return adapt_few_shot(
+                context,
+                method=method,
+                config=chosen,
+                layout=layout,
+                seed=seed,
+                stop=stop,
+                resources=resources,
+            )
 
         return Run(start)
 
@@ -250,20 +267,24 @@ class Atlas:
         config: TestTimeConfig | None = None,
         bank: TaskVectorBank | None = None,
         templates: Templates | None = None,
+        budget: int | None = None,
         seed: int = 0,
     ) -> Run[AdaptResult]:
         """A run that adapts to images without labels, each of which may be of any of `classes`.
 
         `auto` keeps zero-shot where its checks advise against adapting. The other methods are the rows of
-        `adapt.methods.UNLABELLED_METHODS`.
+        `adapt.methods.UNLABELLED_METHODS`. With a `budget`, only so many task vectors are used: those whose
+        data sets look most like the images.
         """
         find_method("test-time", objective)
-        chosen = config or TestTimeConfig()
+        chosen, vectors = config or TestTimeConfig(), VectorBudget(budget=budget)
         sentences = _find_chosen(templates)
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
             context = self._unlabelled_context(images, classes, bank=bank, templates=sentences)
-            return adapt_unlabelled(context, method=objective, config=chosen, seed=seed, stop=stop)
+            return adapt_unlabelled(
+                context, method=objective, config=chosen, seed=seed, stop=stop, vectors=vectors
+            )
 
         return Run(start)
 

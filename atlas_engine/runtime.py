@@ -21,6 +21,7 @@ import platform
 import sys
 import threading
 from collections.abc import Container, Generator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +34,8 @@ from atlas_engine.errors import ConfigError, ModelError, unknown_name
 
 __all__ = [
     "MemoryReport",
+    "autocast",
+    "autocast_dtype",
     "drain",
     "ensure_torchvision",
     "frozen_copy",
@@ -80,6 +83,33 @@ def pick_device(name: str | None = None) -> torch.device:
             f"Use '{_fastest()}', or leave the device out."
         )
     return torch.device(wanted)
+
+
+AUTOCAST_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "off": None}
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype that towers run in on this device where it is not their own: bfloat16 or float16 on CUDA.
+
+    `ATLAS_AUTOCAST` (bfloat16, float16 or off) decides for every device. Coefficients, their gradients and
+    all sums over the bank are float32 in any case.
+    """
+    wanted = os.environ.get("ATLAS_AUTOCAST")
+    if wanted:
+        if wanted not in AUTOCAST_DTYPES:
+            raise ConfigError(unknown_name("ATLAS_AUTOCAST", wanted, AUTOCAST_DTYPES))
+        return AUTOCAST_DTYPES[wanted]
+    if device.type != "cuda":
+        return None
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+def autocast(device: torch.device, dtype: torch.dtype | None = None) -> AbstractContextManager[object]:
+    """A context for passes through a tower: in `dtype`, by default in the device's own (`autocast_dtype`)."""
+    chosen = dtype or autocast_dtype(device)
+    if device.type == "meta":  # where nothing is computed, and torch has no autocast
+        return nullcontext()
+    return torch.autocast(device.type, dtype=chosen, enabled=chosen is not None)
 
 
 def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:

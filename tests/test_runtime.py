@@ -147,3 +147,28 @@ def test_images_get_their_channels_last_and_are_not_kept():
     kept = weakref.ref(converted)
     del converted
     assert kept() is None, "a run would hold every batch for good"
+
+
+# ---- autocast
+
+
+def test_a_cpu_runs_towers_in_their_own_precision(monkeypatch):
+    monkeypatch.delenv("ATLAS_AUTOCAST", raising=False)
+    assert runtime.autocast_dtype(torch.device("cpu")) is None
+    with runtime.autocast(torch.device("cpu")):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("word", "dtype"), [("bfloat16", torch.bfloat16), ("float16", torch.float16), ("off", torch.float32)]
+)
+def test_a_setting_chooses_the_precision_on_every_device(word, dtype, monkeypatch):
+    monkeypatch.setenv("ATLAS_AUTOCAST", word)
+    with runtime.autocast(torch.device("cpu")):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+
+
+def test_an_unknown_precision_is_refused_with_the_nearest(monkeypatch):
+    monkeypatch.setenv("ATLAS_AUTOCAST", "bfloat")
+    with pytest.raises(ConfigError, match="Did you mean 'bfloat16'"):
+        runtime.autocast_dtype(torch.device("cpu"))

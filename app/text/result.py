@@ -52,6 +52,7 @@ def phase(name: str, index: int, of: int) -> str:
     """What a run is doing now."""
     return {
         "read": f"Reading the pictures: {index} of {of} …",
+        "select": "Choosing task vectors for the pictures …",
         "look": "Looking at the pictures …",
         "preview": "A first guess is ready. Learning starts …",
         "search": f"Trying strengths of one donor: {index + 1} of {of} …",

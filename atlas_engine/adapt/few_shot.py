@@ -1,13 +1,14 @@
 """Few-shot adaptation: from a few labelled images to a result.
 
+    select    under a budget, choose the task vectors to use (`adapt.selection`)
     preview   fit a head on zero-shot features of the images and of one random view of each
     look      run more random views through the frozen prefix of the tower, and keep the activations
     learn     train the coefficients λ on these activations: one training per fold without that fold, and one
-              on all images, side by side
+              on all images, side by side, or some after the others where memory is short
     fit       fit the head on the features at the kept fraction of λ
     verdict   choose the one of zero-shot, head and task vectors that is right on most held-out images
 
-`auto` runs all five phases, and keeps zero-shot where nothing beats it. Any other method skips preview and
+`auto` runs all phases, and keeps zero-shot where nothing beats it. Any other method skips preview and
 verdict: its result is kept whether it helps or not.
 """
 
@@ -25,11 +26,13 @@ from torch import Tensor
 from atlas_engine import runtime
 from atlas_engine.adapt.context import AdaptContext
 from atlas_engine.adapt.guards import StopFlag
+from atlas_engine.adapt.memory_plan import RunPlan, measure_activations, memory_to_use, plan_run
 from atlas_engine.adapt.methods import AUTO, FEW_SHOT_METHODS, ZERO_SHOT, Method, find_method
-from atlas_engine.adapt.optimise import LoopResult, OptimiseConfig, Sampler, Score, optimise
+from atlas_engine.adapt.optimise import LoopResult, OptimiseConfig, Sampler, Score, join_loops, optimise
 from atlas_engine.adapt.progress import Progress
 from atlas_engine.adapt.results import build_recipe, build_result
 from atlas_engine.adapt.samplers import FreshViewSampler, LabelledSampler
+from atlas_engine.adapt.selection import SelectionConfig, select_for_support
 from atlas_engine.adapt.slopes import Slopes
 from atlas_engine.adapt.trainable import LAM, Forward, TrainableWithHeads
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
@@ -47,10 +50,10 @@ from atlas_engine.data.augment import Augment, ResizedCrop
 from atlas_engine.heads.base import Head, LabelledFeatures, ZeroShot
 from atlas_engine.heads.registry import HEADS, FeatureLevel
 from atlas_engine.objectives.supervised import CrossEntropy
-from atlas_engine.recipe import Recipe
+from atlas_engine.recipe import Json, Recipe
 from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
 
-__all__ = ["FewShotConfig", "adapt_few_shot", "effective_few_shot_config"]
+__all__ = ["FewShotConfig", "FewShotResources", "adapt_few_shot", "effective_few_shot_config"]
 
 PREVIEW, LEARNED = "text-probe", "atlas+text-probe"
 """The methods of `auto`'s preview and of its training; held-out images choose between them and zero-shot."""
@@ -77,6 +80,18 @@ class FewShotConfig(OptimiseConfig):
     folds: int = setting(4, help="most folds that the images are held out in, one at a time", low=2, high=64)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FewShotResources(SelectionConfig):
+    """What a run may use: task vectors and memory."""
+
+    memory_limit: float | None = setting(
+        None,
+        help="most memory for a run in MiB, with model and bank; where it is short, folds are trained one "
+        "after another. none is what is free on a GPU, and no limit elsewhere",
+        low=0.0,
+    )
+
+
 def adapt_few_shot(
     context: AdaptContext,
     *,
@@ -85,9 +100,18 @@ def adapt_few_shot(
     layout: Layout | None,
     seed: int,
     stop: StopFlag,
+    resources: FewShotResources | None = None,
 ) -> Generator[Step, None, AdaptResult]:
     """Yield the steps of every phase, then return the result. `layout` replaces the method's own."""
-    run = _FewShotRun(context, method=method, config=config, layout=layout, seed=seed, stop=stop)
+    run = _FewShotRun(
+        context,
+        method=method,
+        config=config,
+        layout=layout,
+        seed=seed,
+        stop=stop,
+        resources=resources or FewShotResources(),
+    )
     return (yield from run.steps())
 
 
@@ -126,10 +150,11 @@ class _FewShotRun:
         layout: Layout | None,
         seed: int,
         stop: StopFlag,
+        resources: FewShotResources,
     ) -> None:
         self.context, self.name, self.method = context, method, find_method("few-shot", method)
         self.config = effective_few_shot_config(config, self.method, images=len(context.pixels))
-        self.seed, self.stop = seed, stop
+        self.seed, self.stop, self.resources = seed, stop, resources
         self.head = HEADS[self.method.head]
         self.part = TrainablePart(
             context.backbone,
@@ -147,6 +172,8 @@ class _FewShotRun:
         clean = self.part.activations(self.context.pixels.float() / 255)
         if self.head.feature_level is FeatureLevel.multi_scale:
             self.part.fit_feature_stats(clean)
+        if self.method.uses_task_vectors and self.resources.limits(self.context.bank):
+            yield from self.select(clean)
         # and the random views that the head is fitted on as well
         inputs = [clean, *(self.random_view() for _ in range(self.head.extra_views))]
         if not self.method.uses_task_vectors:
@@ -208,6 +235,21 @@ class _FewShotRun:
 
     # ---- phases
 
+    def select(self, clean: Tensor) -> Generator[Step, None, None]:
+        """Choose the task vectors that the budget allows, by the unaugmented images."""
+        yield self.progress.phase("select", 0, 1, share=0.0)
+        budget = self.resources.budget
+        assert budget is not None
+        chosen = select_for_support(
+            self.part,
+            clean,
+            self.context.text,
+            self.context.labels,
+            budget=budget,
+            select=self.resources.select,
+        )
+        self.part.use(chosen)
+
     def look(self, first: Sequence[Tensor]) -> Generator[Step, None, Tensor]:
         """Activations (V N …) of random views of each image, behind the frozen prefix.
 
@@ -241,8 +283,45 @@ class _FewShotRun:
     def learn(
         self, trainable: TrainableWithHeads, views: Tensor, labels: Int[Tensor, "R N"]
     ) -> Generator[Step, None, LoopResult]:
-        """Train λ, and the head if it is trained jointly: one training per row of labels, side by side."""
+        """Train λ, and the head if it is trained jointly: one training per row of labels.
+
+        All are trained side by side, or in groups, one after another, of as many as fit into memory. The
+        groups do not change what is learned, because every training has its own seed.
+        """
         config = replace(self.config, lr=self.method.lr_scale * self.config.lr)
+        at_once = self.runs_at_once(trainable.encoder, views, runs=len(labels))
+        groups = [range(len(labels))[first : first + at_once] for first in range(0, len(labels), at_once)]
+        looked = 0.0 if self.method.fresh_views else PREVIEW_SHARE + LOOK_SHARE
+        before = looked + SLOPE_SHARE * self.method.slopes
+        began, loops = self.progress.seconds(), list[LoopResult]()
+        for place, runs in enumerate(groups):
+            limit = config.deadline_seconds
+            left = None if limit is None else max(0.0, limit - (self.progress.seconds() - began))
+            steps = self.optimise_group(
+                trainable.group(runs),
+                views,
+                labels[runs.start : runs.stop],
+                config=replace(config, deadline_seconds=left),
+                seeds=[self.seed + run for run in runs],
+            )
+            share = (1 - before) / len(groups)
+            since = before + share * place
+            loops.append((yield from self.progress.track(steps, since=since, until=since + share)))
+            if loops[-1].outcome in (Outcome.cancelled, Outcome.deadline):
+                break
+        start = {name: tensor.start for name, tensor in trainable.tensors_to_learn.items()}
+        return join_loops(loops, start=start)
+
+    def optimise_group(
+        self,
+        trainable: TrainableWithHeads,
+        views: Tensor,
+        labels: Int[Tensor, "R N"],
+        *,
+        config: FewShotConfig,
+        seeds: Sequence[int],
+    ) -> Generator[Step, None, LoopResult]:
+        """The loop of trainings that run side by side."""
         sampler: Sampler = LabelledSampler(views, labels, config.batch)
         score: Score | None = None
         if self.method.fresh_views:
@@ -257,18 +336,36 @@ class _FewShotRun:
             # keep the epoch with the highest validation accuracy
             epoch = batches_per_epoch(config, images=len(self.context.pixels))
             config, score = replace(config, keep="best", score_every=epoch), self.validation_accuracy
-        steps = optimise(
-            trainable,
-            CrossEntropy(),
-            sampler,
-            config=config,
-            seeds=[self.seed + run for run in range(len(labels))],
-            score=score,
-            stop=self.stop,
+        return optimise(
+            trainable, CrossEntropy(), sampler, config=config, seeds=seeds, score=score, stop=self.stop
         )
-        looked = 0.0 if self.method.fresh_views else PREVIEW_SHARE + LOOK_SHARE
-        before = looked + SLOPE_SHARE * self.method.slopes
-        return (yield from self.progress.track(steps, since=before))
+
+    def runs_at_once(self, encoder: ComposedEncoder, views: Tensor, *, runs: int) -> int:
+        """How many trainings fit into memory side by side; all where no limit is known."""
+        limit = memory_to_use(self.context.backbone.device, self.resources.memory_limit)
+        if limit is None or (runs == 1 and self.resources.memory_limit is None):
+            return runs
+        plan = self.plan(encoder, views, runs=runs, limit_nbytes=limit)
+        if self.resources.memory_limit is not None:
+            plan.require_fit()
+        return plan.runs_at_once
+
+    def plan(self, encoder: ComposedEncoder, views: Tensor, *, runs: int, limit_nbytes: int) -> RunPlan:
+        """What the trainings need of memory, and how many of them fit at once."""
+        images = views[0, :2] if len(views) else self.part.activations(self.context.pixels[:2].float() / 255)
+        batch = self.config.micro_batch or self.config.batch
+        return plan_run(
+            self.context.bank.blocks,
+            encoder.composer.bank.blocks,
+            tasks=len(self.context.bank),
+            storage=self.context.bank.storage,
+            coefficients=encoder.composer.initial().numel(),
+            runs=runs,
+            batch=batch,
+            activation_nbytes=measure_activations(self.part.tower, images),
+            kept_nbytes=views.nbytes + self.context.pixels.nbytes,
+            limit_nbytes=limit_nbytes,
+        )
 
     def validation_accuracy(self, forward: Forward) -> tuple[float, ...]:
         """Validation accuracy of the one training; methods with validation images have no folds."""
@@ -347,9 +444,14 @@ class _FewShotRun:
             method=method,
             head=kind,
             head_tensors={name: tensor.half() for name, tensor in tensors.items()},
-            config=self.config.as_dict(),
+            config={**self.config.as_dict(), **self.selection_facts()},
             seed=self.seed,
         )
+
+    def selection_facts(self) -> dict[str, Json]:
+        """The budget and how it was spent, as the recipe records them; empty without one."""
+        facts = self.resources.facts(self.context.bank)
+        return {name: facts[name] for name in ("budget", "select") if name in facts}
 
     def finish(
         self,

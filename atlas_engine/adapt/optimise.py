@@ -41,6 +41,7 @@ __all__ = [
     "Score",
     "constant",
     "cosine",
+    "join_loops",
     "optimise",
 ]
 
@@ -156,6 +157,34 @@ def optimise(
         return loop.result(halt.outcome, halt.reason)
     trouble = loop.divergence.summary(lr=config.lr)
     return loop.result(Outcome.finished, trouble or f"all {config.steps} steps were taken.")
+
+
+def join_loops(loops: Sequence[LoopResult], *, start: Mapping[str, Tensor]) -> LoopResult:
+    """The results of groups of runs, trained one after another, as one result of all runs.
+
+    `start` (R …) has the values that runs keep whose group was never reached, because the loop was stopped.
+    """
+    if len(loops) == 1 and len(loops[0].diverged) == len(next(iter(start.values()))):
+        return loops[0]
+    reached = sum(len(loop.diverged) for loop in loops)
+    missing = len(next(iter(start.values()))) - reached
+    # stopped where one group was, diverged where all did, and otherwise finished
+    ranked = (Outcome.cancelled, Outcome.deadline, Outcome.finished, Outcome.diverged)
+    outcome = min((loop.outcome for loop in loops), key=ranked.index)
+    scores = [loop.best_scores for loop in loops if loop.best_scores is not None]
+    return LoopResult(
+        outcome=outcome,
+        reason=next(loop.reason for loop in loops if loop.outcome is outcome),
+        values={
+            name: torch.cat([*(loop.values[name] for loop in loops), value[reached:]])
+            for name, value in start.items()
+        },
+        best_scores=tuple(score for group in scores for score in group) if scores else None,
+        diverged=(*(run for loop in loops for run in loop.diverged), *[False] * missing),
+        collapsed=(*(run for loop in loops for run in loop.collapsed), *[False] * missing),
+        steps=min(loop.steps for loop in loops),
+        seconds=sum(loop.seconds for loop in loops),
+    )
 
 
 @contextmanager

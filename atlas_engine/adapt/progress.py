@@ -56,16 +56,16 @@ class Progress:
         )
 
     def track(
-        self, steps: Generator[Step, None, LoopResult], *, since: float
+        self, steps: Generator[Step, None, LoopResult], *, since: float, until: float = 1.0
     ) -> Generator[Step, None, LoopResult]:
-        """Yield the loop's steps with the share of all work done, from `since` to 1; return its result."""
+        """Yield the loop's steps with the share of all work done, `since` to `until`; return its result."""
         while True:
             try:
                 step = next(steps)
             except StopIteration as end:
                 loop: LoopResult = end.value
                 return loop
-            share = since + (1 - since) * (step.index + 1) / step.of
+            share = since + (until - since) * (step.index + 1) / step.of
             tracked = replace(step, seconds=self.seconds(), share=share, estimates=self.estimates)
             self._history.append(tracked.record())
             yield tracked

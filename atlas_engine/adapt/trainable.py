@@ -129,6 +129,13 @@ class TrainableWithHeads:
             )
         self.encoder, self._heads, self._start = encoder, tuple(heads), start
 
+    def group(self, runs: range) -> TrainableWithHeads:
+        """Some of the runs, over the same encoder."""
+        if len(runs) == len(self._heads):
+            return self
+        own = slice(runs.start, runs.stop)
+        return TrainableWithHeads(self.encoder, self._heads[own], start=self._start[own])
+
     @property
     def tensors_to_learn(self) -> Mapping[str, TrainableTensor]:
         """λ, and the tensors of the heads that may be learned."""

@@ -13,6 +13,7 @@ feature maps (`clip.feature_levels`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from jaxtyping import Float
@@ -35,8 +36,9 @@ from atlas_engine.clip.tower_split import split_tower
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.compose import Composer
 from atlas_engine.errors import ModelError
+from atlas_engine.runtime import autocast
 
-__all__ = ["IMAGES_AT_ONCE", "FrozenSplit", "TrainablePart"]
+__all__ = ["IMAGES_AT_ONCE", "FrozenSplit", "Restorable", "TrainablePart"]
 
 IMAGES_AT_ONCE = 64  # through the tower
 
@@ -58,14 +60,15 @@ class FrozenSplit:
     def activations(self, images: Float[Tensor, "N 3 S S"]) -> Tensor:
         """Activations (N …) of images in 0 … 1 behind the frozen prefix, or the tower's input without one."""
         inputs = [self.backbone.as_input(part) for part in torch.split(images, IMAGES_AT_ONCE)]
-        return torch.cat(inputs if self._prefix is None else [self._prefix(part) for part in inputs])
+        prefix = self._prefix
+        return torch.cat(inputs if prefix is None else [self.run_tower(prefix, part) for part in inputs])
 
     @torch.no_grad()
     def fit_feature_stats(self, activations: Tensor) -> None:
         """Add the tower's pooled feature maps, if any, to the features, standardised on these images."""
         pooled_maps = pooled_maps_tower(self._plain_tower)
         if pooled_maps is not None:
-            pooled = [pooled_maps(part) for part in torch.split(activations, IMAGES_AT_ONCE)]
+            pooled = [self.run_tower(pooled_maps, part) for part in torch.split(activations, IMAGES_AT_ONCE)]
             self.feature_stats = fit_feature_stats(torch.cat(pooled))
             self.tower = with_feature_levels(self._plain_tower, feature_stats=self.feature_stats)
 
@@ -75,13 +78,29 @@ class FrozenSplit:
     ) -> Float[Tensor, "N D"]:
         """Features of length 1 from the base weights, or from another `tower` on the same activations."""
         run = self.tower if tower is None else tower
-        parts = [run(part).float() for part in torch.split(activations, IMAGES_AT_ONCE)]
+        parts = [self.run_tower(run, part) for part in torch.split(activations, IMAGES_AT_ONCE)]
         return F.normalize(torch.cat(parts), dim=-1)
+
+    def run_tower(self, tower: Callable[[Tensor], Tensor], inputs: Float[Tensor, "B ..."]) -> Tensor:
+        """Outputs (B …) of a part of the tower in float32, computed in the precision of their device."""
+        with autocast(inputs.device):
+            return tower(inputs).float()
 
     def zero_shot_head(self, text: Float[Tensor, "C D"], width: int) -> tuple[Float[Tensor, "C W"], float]:
         """Class embeddings and a logit scale that give zero-shot's logits on features of that width."""
         scale = matching_logit_scale(self.backbone.logit_scale, text, width, feature_stats=self.feature_stats)
         return pad_text_embeddings(text, width), scale
+
+
+class Restorable(Protocol):
+    """Some of a bank's vectors over the trainable blocks (`adapt.selection`)."""
+
+    @property
+    def bank(self) -> TaskVectorBank:
+        """The vectors."""
+
+    def restore(self, learned: Coefficients) -> Coefficients:
+        """Their λ as λ of all vectors of the bank that they were chosen from."""
 
 
 class TrainablePart(FrozenSplit):
@@ -99,10 +118,20 @@ class TrainablePart(FrozenSplit):
     ) -> None:
         super().__init__(backbone, share=share, multi_level=multi_level)
         self.bank, self.layout, self._block_kinds = bank, layout or Layout(), block_kinds
+        self._selected: Restorable | None = None
+
+    def use(self, selected: Restorable) -> None:
+        """Compose with these vectors from here on, in place of all of the bank's."""
+        self._selected = selected
 
     def composer(self) -> Composer:
         """A composer for θ(λ) of the trainable blocks."""
         base = dict(self.backbone.visual.named_parameters())
+        bank = self.trainable_bank() if self._selected is None else self._selected.bank
+        return Composer({name: base[name] for name in bank.blocks.names}, bank, self.layout)
+
+    def trainable_bank(self) -> TaskVectorBank:
+        """All vectors of the bank over the trainable blocks; shares its memory."""
         blocks = self.bank.blocks
         present = [name for name, _ in self.tower.named_parameters()]
         names = [name for name in present if blocks[blocks.index(name)].kind in self._block_kinds]
@@ -111,15 +140,16 @@ class TrainablePart(FrozenSplit):
                 f"no block of this part of the tower is a {' or '.join(self._block_kinds)}. Let more of it "
                 "move (share=1), or choose a method that moves others."
             )
-        if len(names) == len(base):
-            return Composer(base, self.bank, self.layout)
-        return Composer({name: base[name] for name in names}, self.bank.select_blocks(names), self.layout)
+        return self.bank.select_blocks(names)
 
     def coefficients(self, lam: Tensor | None = None) -> Coefficients:
         """λ over all blocks of the tower, 0 for those that are not trainable; all 0 without `lam`."""
         bank = self.bank
         if lam is None:
             return Coefficients.zeros(bank.tasks, bank.blocks)
-        trainable = self.composer().blocks
-        learned = Coefficients(lam.cpu(), self.layout, bank.tasks, trainable)
+        used = self.trainable_bank() if self._selected is None else self._selected.bank
+        trainable = used.blocks
+        learned = Coefficients(lam.cpu(), self.layout, used.tasks, trainable)
+        if self._selected is not None:
+            learned = self._selected.restore(learned)
         return learned.widened(bank.blocks) if len(trainable) < len(bank.blocks) else learned

@@ -1,5 +1,6 @@
 """Label-free adaptation at test time: from images and class names to a result.
 
+    select    under a budget, choose the task vectors of the most similar data sets (`adapt.selection`)
     look      run the images, and weak and strong views of each, through the frozen prefix of the tower
     learn     train the coefficients λ on an objective without labels, and choose the fraction to keep
     fit       fit a head: class centres anchored to the class names, or a balanced head that starts from them
@@ -51,6 +52,7 @@ from atlas_engine.adapt.optimise import LoopResult, OptimiseConfig, Score, optim
 from atlas_engine.adapt.progress import Progress
 from atlas_engine.adapt.results import NO_STEPS, build_recipe, build_result
 from atlas_engine.adapt.samplers import UnlabelledSampler, Views
+from atlas_engine.adapt.selection import VectorBudget, select_unlabelled
 from atlas_engine.adapt.trainable import LAM, Trainable, TrainableCoefficients, TrainableNorms
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.compose.encoder import ComposedEncoder
@@ -109,10 +111,16 @@ class NormsResult:
 
 
 def adapt_unlabelled(
-    context: AdaptContext, *, method: str, config: TestTimeConfig, seed: int, stop: StopFlag
+    context: AdaptContext,
+    *,
+    method: str,
+    config: TestTimeConfig,
+    seed: int,
+    stop: StopFlag,
+    vectors: VectorBudget | None = None,
 ) -> Generator[Step, None, AdaptResult]:
     """Yield the steps of every phase, then return the result."""
-    run = _UnlabelledRun(context, method=method, config=config, seed=seed, stop=stop)
+    run = _UnlabelledRun(context, method=method, config=config, seed=seed, stop=stop, vectors=vectors)
     return (yield from run.steps())
 
 
@@ -193,11 +201,12 @@ class _UnlabelledRun:
         config: TestTimeConfig,
         seed: int,
         stop: StopFlag | None,
+        vectors: VectorBudget | None = None,
     ) -> None:
         self.context, self.name, self.method = context, method, find_method("test-time", method)
         self.chosen = ALL_CLASSES if method == AUTO else method  # `auto` may change it to SOME_CLASSES
         self.config = self.effective_config(config)
-        self.seed, self.stop = seed, stop
+        self.seed, self.stop, self.vectors = seed, stop, vectors or VectorBudget()
         self.feature_level = find_head(self.method.head).feature_level
         self.part = TrainablePart(
             context.backbone,
@@ -268,6 +277,8 @@ class _UnlabelledRun:
         self, clean: Tensor, before: Float[Tensor, "N W"]
     ) -> Generator[Step, None, AdaptResult]:
         """Train λ and fit a head; both are kept unless the answers show signs of collapse."""
+        if self.vectors.limits(self.context.bank):
+            yield from self.select(clean)
         # learn λ on weak and strong views
         views = yield from self.look(clean)
         encoder = ComposedEncoder(self.part.tower, self.part.composer())
@@ -312,6 +323,12 @@ class _UnlabelledRun:
         return NormsResult(self.zero_shot_logits(features).cpu(), outcome, reason, self.progress.seconds())
 
     # ---- phases
+
+    def select(self, clean: Tensor) -> Generator[Step, None, None]:
+        """Choose the task vectors that the budget allows."""
+        yield self.progress.phase("select", 0, 1, share=0.0)
+        assert self.vectors.budget is not None
+        self.part.use(select_unlabelled(self.part, clean, self.context.text, budget=self.vectors.budget))
 
     def look(self, clean: Tensor) -> Generator[Step, None, Views]:
         """Activations of the images and of V weak and V strong views of each, behind the frozen prefix."""
@@ -474,7 +491,7 @@ class _UnlabelledRun:
             head_tensors={
                 name: tensor if name == "bias" else tensor.half() for name, tensor in tensors.items()
             },
-            config=self.config.as_dict(),
+            config={**self.config.as_dict(), **self.vectors.facts(self.context.bank)},
             seed=self.seed,
         )
 

@@ -17,7 +17,7 @@ from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.errors import BankError
 from atlas_engine.files import human_nbytes
 
-__all__ = ["MemoryPlan", "plan_memory"]
+__all__ = ["MemoryPlan", "narrower_storages", "plan_memory"]
 
 LADDER = ("float32", "float16", "int8", "int4")
 """From fine to narrow; each step halves the bytes. bfloat16 is as wide as float16 and less exact."""
@@ -50,7 +50,7 @@ def plan_memory(
     budget_nbytes: int,
 ) -> MemoryPlan:
     """The finest storage, no finer than the present one, in which all vectors fit; else the best vectors."""
-    for name in _narrowing(storage):
+    for name in narrower_storages(storage):
         each = vector_nbytes(blocks, storage_named(name))
         if each * len(tasks) <= budget_nbytes:
             return MemoryPlan(name, tuple(tasks), (), each * len(tasks), budget_nbytes)
@@ -69,7 +69,7 @@ def plan_memory(
     return MemoryPlan(name, kept, dropped, each * len(kept), budget_nbytes)
 
 
-def _narrowing(storage: str) -> tuple[str, ...]:
+def narrower_storages(storage: str) -> tuple[str, ...]:
     """The present format and the narrower ones; a low-rank bank can only stay as it is."""
     if storage == "bfloat16":
         return ("bfloat16", *LADDER[2:])

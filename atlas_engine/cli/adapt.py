@@ -14,7 +14,7 @@ import click
 from atlas_engine.adapt.arithmetic.addition import ADDITIONS
 from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
 from atlas_engine.adapt.arithmetic.negation import NEGATIONS
-from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.adapt.few_shot import FewShotConfig, FewShotResources
 from atlas_engine.adapt.methods import FEW_SHOT_METHODS
 from atlas_engine.cli.options import (
     PATH,
@@ -74,6 +74,7 @@ arithmetic_options = all_of(
 @bank_option()
 @skip_unreadable_option
 @seed_option("views and order")
+@settings(FewShotResources, "resources")
 @settings(FewShotConfig)
 @json_flag
 def few_shot(
@@ -88,6 +89,7 @@ def few_shot(
     bank: Path | None,
     skip_unreadable: bool,
     seed: int,
+    resources: FewShotResources,
     config: FewShotConfig,
     as_json: bool,
 ) -> None:
@@ -104,7 +106,15 @@ def few_shot(
     with open_atlas(model, bank=bank) as engine:
         asked = engine.read_images(image_files(query)) if query else []
         run = engine.few_shot(
-            support, method=method, config=config, validation=more, templates=templates or None, seed=seed
+            support,
+            method=method,
+            config=config,
+            validation=more,
+            templates=templates or None,
+            budget=resources.budget,
+            select=resources.select,
+            memory_limit=resources.memory_limit,
+            seed=seed,
         )
         result = run_with_progress(run, output=output)
         answers = engine.compare(asked, result.recipe) if asked else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from atlas_engine.adapt.methods import NORM_BASELINES, UNLABELLED_METHODS
+from atlas_engine.adapt.selection import VectorBudget
 from atlas_engine.adapt.unlabelled import TestTimeConfig
 from atlas_engine.cli.adapt import comparison_table, print_result
 from atlas_engine.cli.options import (
@@ -62,6 +63,7 @@ __all__ = ["test_time"]
 @model_option
 @bank_option()
 @seed_option("views and order")
+@settings(VectorBudget, "vectors")
 @settings(TestTimeConfig)
 @json_flag
 def test_time(
@@ -75,6 +77,7 @@ def test_time(
     model: str,
     bank: Path | None,
     seed: int,
+    vectors: VectorBudget,
     config: TestTimeConfig,
     as_json: bool,
 ) -> None:
@@ -94,6 +97,11 @@ def test_time(
         raise click.UsageError(
             f"{objective} tunes norm layers, which no recipe can hold: it only answers, without -o and "
             f"--online. For a recipe choose --objective {objective.removeprefix('ln-')}."
+        )
+    if vectors.budget is not None and (baseline or online):
+        raise click.UsageError(
+            "--budget chooses task vectors for all images together: it goes neither with --online nor with a "
+            "baseline that tunes norm layers. Leave one of them out."
         )
     with open_atlas(model, bank=bank) as engine:
         read = engine.read_images(files)
@@ -119,7 +127,13 @@ def test_time(
             answers = Comparison(engine.predict(read, classes, templates=chosen), after)
         else:
             work = engine.test_time(
-                read, classes, objective=objective, config=config, templates=chosen, seed=seed
+                read,
+                classes,
+                objective=objective,
+                config=config,
+                templates=chosen,
+                budget=vectors.budget,
+                seed=seed,
             )
             result = run_with_progress(work, output=output)
             answers = engine.compare(read, result.recipe)

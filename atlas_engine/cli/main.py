@@ -89,6 +89,7 @@ COMMANDS: CommandTable = {
     "bank show": CommandRow("atlas_engine.cli.bank:show", "Print what a bank holds."),
     "bank verify": CommandRow("atlas_engine.cli.bank:verify", "Check a bank file, and that it fits a model."),
     "bank compress": CommandRow("atlas_engine.cli.bank:compress", "Store a bank in fewer bytes."),
+    "bank plan": CommandRow("atlas_engine.cli.bank_plan:plan", "Say how much memory a few-shot run needs."),
     "bank train": CommandRow(
         "atlas_engine.cli.bank_train:train", "Make a task vector from a folder of classes."
     ),

@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 
 from atlas_engine.compose.compose import BlockBuffers, Composer
 from atlas_engine.errors import BankError, ConfigError
-from atlas_engine.runtime import frozen_copy
+from atlas_engine.runtime import autocast, frozen_copy
 
 __all__ = ["ComposedEncoder", "Composition", "cosine_logits", "materialise"]
 
@@ -56,7 +56,7 @@ class ComposedEncoder:
 
     def features(self, images: Float[Tensor, "B ..."], *, run: int = 0) -> Float[Tensor, "B D"]:
         """Features of images (B 3 H W), not normalised, at the latest composition."""
-        with torch.autocast(images.device.type, dtype=self._autocast, enabled=self._autocast is not None):
+        with autocast(images.device, self._autocast):
             return self._forward(images, run).float()
 
     def gradient(self) -> Float[Tensor, "*shape"]:

@@ -174,3 +174,18 @@ def test_an_unknown_method_is_refused_with_the_nearest(atlas, image_sets):
     code, _, err = atlas("adapt", "add", *folders, "--method", "unifrom")
     assert code == 1
     assert "Did you mean" in err
+
+
+# ---- a budget of task vectors
+
+
+def test_a_budget_is_written_into_the_recipe(colours, tmp_path, capsys):
+    recipe = tmp_path / "mine.atlas.safetensors"
+    words = ["--method", "atlas", "--budget", "2", "--select", "features", "-o", str(recipe), *QUICK]
+    assert main(["adapt", "few-shot", str(colours), *words]) == 0
+    capsys.readouterr()
+    loaded = Recipe.load(recipe)
+    assert (loaded.config["budget"], loaded.config["select"]) == (2, "features")
+    assert int(loaded.coefficients.table.any(dim=1).sum()) == 2
+    assert main(["adapt", "few-shot", str(colours), "--budget", "0"]) == 2
+    assert "budget is 0 but must be at least 1" in capsys.readouterr().err

@@ -129,3 +129,9 @@ def test_templates_are_used_for_zero_shot_and_what_is_learned_in_every_way_to_ad
     assert under != pytest.approx(plain, rel=1e-2)
     if made:
         assert Recipe.load(tmp_path / "r.st").templates == ("{}?",)
+
+
+def test_a_budget_does_not_go_with_a_stream(colours, capsys):
+    words = ["adapt", "test-time", str(colours), "--classes", "red,blue", "--budget", "3", "--online"]
+    assert main(words) == 2
+    assert "--budget" in capsys.readouterr().err

@@ -281,3 +281,24 @@ def test_a_hostile_file_is_one_line_and_leaves_no_bank(tmp_path, capsys):
     assert "none of it was run" in capsys.readouterr().err
     assert not mark.exists()
     assert not (tmp_path / "b.safetensors").exists()
+
+
+# ---- atlas bank plan
+
+
+def test_plan_prints_the_arithmetic_of_the_bundled_model(capsys):
+    assert main(["bank", "plan", "--memory-limit", "2000"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("base weights", "composed weights", "19 vectors", "fits", "5 of 5 trainings at once"):
+        assert word in printed
+
+
+def test_a_small_limit_plans_fewer_folds_at_once(capsys):
+    assert main(["bank", "plan", "--vectors", "20", "--storage", "int4", "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    limit = str((whole["nbytes"] - 1000) / 2**20)
+    words = ["bank", "plan", "--vectors", "20", "--storage", "int4", "--memory-limit", limit, "--json"]
+    assert main(words) == 0
+    smaller = json.loads(capsys.readouterr().out)
+    assert (whole["runs_at_once"], smaller["runs_at_once"]) == (5, 4)
+    assert smaller["chosen"] == [20, "int4"]

@@ -219,6 +219,22 @@ def test_autocast_gives_nearly_the_same_gradient():
     assert torch.cosine_similarity(*grads, dim=0) > 0.99
 
 
+def test_the_precision_of_the_machine_is_used_and_coefficients_stay_float32(monkeypatch):
+    visual = tiny_clip().visual
+    composer = tiny_composer(visual)
+    found = []
+    for word in ("off", "bfloat16"):
+        monkeypatch.setenv("ATLAS_AUTOCAST", word)
+        composition = ComposedEncoder(visual, composer).at(composer.initial())
+        features = composition.features(tiny_images())
+        features.sum().backward()
+        assert features.dtype == composition.gradient().dtype == torch.float32
+        found.append(features.detach())
+    assert not torch.equal(*found)
+    # unit features from products with 8 bits: errors of about 2^-8, as directions
+    assert torch.nn.functional.cosine_similarity(*found).min() > 0.999
+
+
 def test_encoders_in_different_threads_do_not_disturb_each_other():
     visual = tiny_clip().visual
     composer = tiny_composer(visual)
