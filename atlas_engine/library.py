@@ -27,9 +27,15 @@ from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.checkpoints.activation import activation_of, find_activation
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS, PublicBank
 from atlas_engine.clip.checkpoints.sidecar import reported_accuracies
-from atlas_engine.clip.checkpoints.sources import CheckpointSource, fetch_from_hub, find_sources
+from atlas_engine.clip.checkpoints.sources import (
+    CheckpointSource,
+    fetch_from_hub,
+    find_sources,
+    nbytes_to_fetch,
+)
 from atlas_engine.clip.checkpoints.tower import read_tower
-from atlas_engine.clip.models import open_backbone
+from atlas_engine.clip.hub import OnBytes
+from atlas_engine.clip.models import model_files_to_fetch, open_backbone
 from atlas_engine.config import cache_folder
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import BankError
@@ -66,19 +72,25 @@ class ImportedVector:
 
 
 def import_bank(
-    sources: Sequence[CheckpointSource], backbone: Backbone, path: Path | str, *, storage: str = STORAGE
+    sources: Sequence[CheckpointSource],
+    backbone: Backbone,
+    path: Path | str,
+    *,
+    storage: str = STORAGE,
+    on_bytes: OnBytes | None = None,
 ) -> Iterator[ImportedVector]:
     """Make a task vector from each checkpoint, yield it, and write them all as one bank file at the end.
 
     A task vector is the checkpoint's image tower minus the backbone's. A source may also be a bank file of
     the same base: its vectors are taken as they are. Besides the stored vectors, one checkpoint is in memory
-    at a time. The file is replaced as a whole: until then, and after any error, the old one stays.
+    at a time. The file is replaced as a whole: until then, and after any error, the old one stays. `on_bytes`
+    is called as files arrive from the hub.
     """
     theta0 = {name: weights.detach().cpu() for name, weights in backbone.visual.named_parameters()}
     _require_memory(theta0, storage, len(sources))
     banks: list[TaskVectorBank] = []
     for source in sources:
-        file = fetch_from_hub(source.where) if source.is_remote else Path(source.where)
+        file = fetch_from_hub(source.where, on_bytes=on_bytes) if source.is_remote else Path(source.where)
         if _is_bank(file):
             bank = _load_bank_of(file, theta0, backbone).stored_as(storage)
             yield from (_imported(bank.vector(task), source, "bank") for task in bank.tasks)
@@ -169,11 +181,12 @@ class AvailableModel:
 class SetupProgress:
     """A step of `prepare`: the model is opened or fetched, its bank is imported, the session is ready."""
 
-    phase: str  # "model", "bank" or "ready"
+    phase: str  # "model", "fetch" if the hub has to send anything, "bank" or "ready"
     index: int = 0
     of: int = 0
     vector: str = ""  # the one that is imported next
     engine: Atlas | None = None
+    nbytes: int = 0  # of "fetch": what the hub is about to send
 
 
 def available_models() -> tuple[AvailableModel, ...]:
@@ -188,24 +201,41 @@ def prepare(
     bank: Path | str | None = None,
     device: str | None = None,
     cache: Cache | bool = True,
+    on_bytes: OnBytes | None = None,
 ) -> Iterator[SetupProgress]:
     """Open the model with `bank`, or else with its own bank; the last step has the session.
 
     Its own bank is found on this machine or imported from its public checkpoints. A model without public
     checkpoints opens without a bank. A bank file appears as a whole or not at all: a caller who stops half
-    way leaves only fetched checkpoints, which are not fetched again.
+    way leaves only fetched checkpoints, which are not fetched again. Before anything is fetched, a step says
+    how much it is; `on_bytes` is called as it arrives.
     """
     available = model if isinstance(model, AvailableModel) else _find_model(model)
     yield SetupProgress("model")
+    announced = _nbytes_with_model(available, bank)
+    if announced:
+        yield SetupProgress("fetch", nbytes=announced)
     runtime.keep_memory()
-    backbone = open_backbone(available.model, device=runtime.pick_device(device))
+    backbone = open_backbone(available.model, device=runtime.pick_device(device), on_bytes=on_bytes)
     weights = dict(backbone.visual.named_parameters())
     path = _checked_bank(Path(bank), weights, backbone.name) if bank else find_bank(weights)
     if path is None and available.sources:
         path = banks_folder() / available.file
-        yield from _build_bank(available, backbone, path)
+        if not announced and (nbytes := nbytes_to_fetch(available.sources)):
+            yield SetupProgress("fetch", nbytes=nbytes)
+        yield from _build_bank(available, backbone, path, on_bytes)
     store = Cache(cache_folder()) if cache is True else None if cache is False else cache
     yield SetupProgress("ready", engine=Atlas(backbone, bank_path=path, cache=store))
+
+
+def _nbytes_with_model(available: AvailableModel, bank: Path | str | None) -> int:
+    """Bytes that the hub has to send for the model and its bank; 0 if the model is on this machine.
+
+    Without the model's weights its bank is known by the file's name alone.
+    """
+    model = sum(file.nbytes for file in model_files_to_fetch(available.model))
+    has_bank = bank is not None or (banks_folder() / available.file).is_file()
+    return model if has_bank or not model else model + nbytes_to_fetch(available.sources)
 
 
 def _checked_bank(path: Path, weights: Mapping[str, Tensor], model: str) -> Path:
@@ -219,10 +249,12 @@ def _checked_bank(path: Path, weights: Mapping[str, Tensor], model: str) -> Path
     return path
 
 
-def _build_bank(available: AvailableModel, backbone: Backbone, path: Path) -> Iterator[SetupProgress]:
+def _build_bank(
+    available: AvailableModel, backbone: Backbone, path: Path, on_bytes: OnBytes | None
+) -> Iterator[SetupProgress]:
     names, of = [source.name for source in available.sources], len(available.sources)
     yield SetupProgress("bank", 0, of, names[0])
-    vectors = import_bank(available.sources, backbone, path, storage=READY_STORAGE)
+    vectors = import_bank(available.sources, backbone, path, storage=READY_STORAGE, on_bytes=on_bytes)
     for index, _ in enumerate(vectors, start=1):
         yield SetupProgress("bank", index, of, names[index] if index < of else "")
 

@@ -12,7 +12,7 @@ import click
 
 from atlas_engine.cli.options import PATH, command, json_flag, writable
 from atlas_engine.cli.output import emit, emit_json
-from atlas_engine.cli.progress import ProgressBar
+from atlas_engine.cli.progress import ProgressBar, say_fetching
 from atlas_engine.config import assets_folder
 from atlas_engine.errors import BankError
 from atlas_engine.files import human_nbytes
@@ -268,8 +268,8 @@ def import_checkpoints(
 
     from atlas_engine.bank.storage import storage_named
     from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
-    from atlas_engine.clip.checkpoints.sources import find_sources
-    from atlas_engine.clip.models import open_backbone
+    from atlas_engine.clip.checkpoints.sources import find_sources, nbytes_to_fetch
+    from atlas_engine.clip.models import model_files_to_fetch, open_backbone
     from atlas_engine.library import STORAGE, import_bank
 
     storage = storage_named(storage or STORAGE).name
@@ -279,12 +279,15 @@ def import_checkpoints(
     model = model or (public.model if public else "bundled")
     target = output or _place_of_public_bank(sources[0])
     found = find_sources(sources)
-    backbone = open_backbone(model, device=torch.device("cpu"))
+    to_fetch = sum(file.nbytes for file in model_files_to_fetch(model)) + nbytes_to_fetch(found)
+    if to_fetch:
+        say_fetching(to_fetch)
     vectors: list[ImportedVector] = []
-    with ProgressBar(len(found), "importing") as progress:
-        for vector in import_bank(found, backbone, target, storage=storage):
+    with ProgressBar(to_fetch or len(found), "importing", in_bytes=to_fetch > 0) as progress:
+        backbone = open_backbone(model, device=torch.device("cpu"), on_bytes=progress.advance)
+        for vector in import_bank(found, backbone, target, storage=storage, on_bytes=progress.advance):
             vectors.append(vector)
-            progress.advance(1, vector.name)
+            progress.advance(0 if to_fetch else 1, vector.name)
     nbytes = target.stat().st_size
     if as_json:
         facts = {"file": str(target), "storage": storage, "nbytes": nbytes, "model": model}

@@ -1,0 +1,73 @@
+"""What public repositories hold, at the smallest size: a CLIP and its fine-tunings in their true formats."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tests.pickled import save_pickled_encoder
+from tests.standins import CONFIG, small_model
+
+MODEL = "lab/tiny-clip"
+CHECKPOINTS = {
+    "cars": "lab/clip-vit-tiny-patch8_cars",  # a `transformers` vision tower, without its projection
+    "textures": "lab/textures",  # open_clip's weights
+    "signs": "lab/atlas/ViT/SignsVal/finetuned.pt",  # the paper's pickle of a whole module
+    "digits": "lab/atlas/ViT/DigitsVal/finetuned.pt",  # the paper's state dict
+}
+
+
+def write_repositories(folder: Path) -> Path:
+    """The repositories of `MODEL` and `CHECKPOINTS` below `folder`."""
+    clip = small_model(0, quick_gelu=True)
+    model = folder / MODEL
+    model.mkdir(parents=True)
+    config = {
+        "model_cfg": CONFIG | {"quick_gelu": True},
+        "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3},
+    }
+    (model / "open_clip_config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file(_state(clip), model / "open_clip_model.safetensors")
+    _write_vision_tower(folder / CHECKPOINTS["cars"])
+    for seed, task in enumerate(("textures", "signs", "digits")):
+        place = folder / CHECKPOINTS[task]
+        place = place if place.suffix else place / "open_clip_pytorch_model.bin"
+        place.parent.mkdir(parents=True)
+        tuned = _tuned(clip, seed=seed)
+        save_pickled_encoder(tuned, place) if task == "signs" else torch.save(_state(tuned), place)
+    return folder
+
+
+def _write_vision_tower(folder: Path) -> None:
+    import transformers
+
+    vision = CONFIG["vision_cfg"]
+    config = transformers.CLIPVisionConfig(
+        hidden_size=vision["width"],
+        intermediate_size=4 * vision["width"],
+        num_hidden_layers=vision["layers"],
+        num_attention_heads=vision["width"] // vision["head_width"],
+        image_size=vision["image_size"],
+        patch_size=vision["patch_size"],
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        transformers.CLIPVisionModel(config).save_pretrained(folder)
+    (folder / "README.md").write_text("- pre-trained: 0.44\n- fine-tuned: 0.97\n", encoding="utf-8")
+
+
+def _state(clip: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone().contiguous() for name, tensor in clip.state_dict().items()}
+
+
+def _tuned(clip: nn.Module, *, seed: int) -> nn.Module:
+    draw, tuned = torch.Generator().manual_seed(seed), copy.deepcopy(clip)
+    with torch.no_grad():
+        for weights in tuned.visual.parameters():
+            weights.add_(0.02 * torch.randn(weights.shape, generator=draw))
+    return tuned
