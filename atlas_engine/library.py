@@ -25,6 +25,7 @@ from atlas_engine.bank.storage import storage_named, vector_nbytes
 from atlas_engine.cache import Cache
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.checkpoints.activation import activation_of, find_activation
+from atlas_engine.clip.checkpoints.lora import holds_lora, read_lora
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS, PublicBank
 from atlas_engine.clip.checkpoints.sidecar import reported_accuracies
 from atlas_engine.clip.checkpoints.sources import (
@@ -69,6 +70,7 @@ class ImportedVector:
     layout: str
     norm: float
     note: str = ""
+    left_out: str = ""
 
 
 def import_bank(
@@ -78,13 +80,15 @@ def import_bank(
     *,
     storage: str = STORAGE,
     on_bytes: OnBytes | None = None,
+    lora_alpha: float | None = None,
 ) -> Iterator[ImportedVector]:
     """Make a task vector from each checkpoint, yield it, and write them all as one bank file at the end.
 
     A task vector is the checkpoint's image tower minus the backbone's. A source may also be a bank file of
     the same base: its vectors are taken as they are. Besides the stored vectors, one checkpoint is in memory
     at a time. The file is replaced as a whole: until then, and after any error, the old one stays. `on_bytes`
-    is called as files arrive from the hub.
+    is called as files arrive from the hub. The task vector of a LoRA adapter is (α / r) · B A; α is in the
+    config beside it unless `lora_alpha` is given.
     """
     theta0 = {name: weights.detach().cpu() for name, weights in backbone.visual.named_parameters()}
     _require_memory(theta0, storage, len(sources))
@@ -95,7 +99,7 @@ def import_bank(
             bank = _load_bank_of(file, theta0, backbone).stored_as(storage)
             yield from (_imported(bank.vector(task), source, "bank") for task in bank.tasks)
         else:
-            vector, layout = _read_vector(source, file, theta0, backbone)
+            vector, layout = _read_vector(source, file, theta0, backbone, lora_alpha=lora_alpha)
             bank = TaskVectorBank.from_vectors([vector], storage=storage)
             yield _imported(vector, source, layout)
         banks.append(bank)
@@ -138,7 +142,12 @@ def _load_bank_of(file: Path, theta0: Mapping[str, Tensor], backbone: Backbone) 
 
 
 def _read_vector(
-    source: CheckpointSource, file: Path, theta0: Mapping[str, Tensor], backbone: Backbone
+    source: CheckpointSource,
+    file: Path,
+    theta0: Mapping[str, Tensor],
+    backbone: Backbone,
+    *,
+    lora_alpha: float | None,
 ) -> tuple[TaskVector, str]:
     """The task vector of a checkpoint, and the checkpoint's layout."""
     theirs, ours = find_activation(file), activation_of(backbone.visual)
@@ -147,21 +156,28 @@ def _read_vector(
             f"'{source.where}' was tuned with {theirs}, but {backbone.name} computes {ours}: its features "
             "would differ. OpenAI's weights need a -quickgelu model, as in ViT-B-32-quickgelu/openai."
         )
-    tower = read_tower(file, shapes={name: tuple(weights.shape) for name, weights in theta0.items()})
-    provenance = {"source": source.where if source.is_remote else file.name, "layout": tower.layout}
-    if tower.absent:
-        provenance["projection"] = "not in the checkpoint: the base's own, unchanged"
+    provenance = {"source": source.where if source.is_remote else file.name}
+    if holds_lora(file):
+        lora = read_lora(file, base=theta0, alpha=lora_alpha)
+        tuned, layout = lora.weights, "lora"
+        if lora.left_out:
+            provenance["left out"] = f"{lora.left_out} tensors outside the image tower"
+    else:
+        tower = read_tower(file, shapes={name: tuple(weights.shape) for name, weights in theta0.items()})
+        tuned, layout = tower.weights | {name: theta0[name] for name in tower.absent}, tower.layout
+        if tower.absent:
+            provenance["projection"] = "not in the checkpoint: the base's own, unchanged"
+    provenance["layout"] = layout
     before, after = reported_accuracies(file)
     info = VectorInfo(
         dataset=source.name, accuracy_before=before, accuracy_after=after, provenance=provenance
     )
-    tuned = tower.weights | {name: theta0[name] for name in tower.absent}
-    return TaskVector.between(source.name, base=theta0, tuned=tuned, info=info), tower.layout
+    return TaskVector.between(source.name, base=theta0, tuned=tuned, info=info), layout
 
 
 def _imported(vector: TaskVector, source: CheckpointSource, layout: str) -> ImportedVector:
-    note = vector.info.provenance.get("projection", "")
-    return ImportedVector(vector.name, source.where, layout, vector.norm(), note)
+    note, left_out = (vector.info.provenance.get(key, "") for key in ("projection", "left out"))
+    return ImportedVector(vector.name, source.where, layout, vector.norm(), note, left_out)
 
 
 # ---- Prepare: a model with its bank, found on this machine or built once and kept.

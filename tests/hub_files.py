@@ -20,10 +20,11 @@ CHECKPOINTS = {
     "signs": "lab/atlas/ViT/SignsVal/finetuned.pt",  # the paper's pickle of a whole module
     "digits": "lab/atlas/ViT/DigitsVal/finetuned.pt",  # the paper's state dict
 }
+ADAPTER = "lab/kites"
 
 
 def write_repositories(folder: Path) -> Path:
-    """The repositories of `MODEL` and `CHECKPOINTS` below `folder`."""
+    """The repositories of `MODEL`, `CHECKPOINTS` and `ADAPTER` below `folder`."""
     clip = small_model(0, quick_gelu=True)
     model = folder / MODEL
     model.mkdir(parents=True)
@@ -40,7 +41,26 @@ def write_repositories(folder: Path) -> Path:
         place.parent.mkdir(parents=True)
         tuned = _tuned(clip, seed=seed)
         save_pickled_encoder(tuned, place) if task == "signs" else torch.save(_state(tuned), place)
+    _write_adapter(folder / ADAPTER)
     return folder
+
+
+def _write_adapter(folder: Path) -> None:
+    """PEFT's two files, for one module of the image tower and one of the text tower."""
+    folder.mkdir(parents=True)
+    width, draw = CONFIG["vision_cfg"]["width"], torch.Generator().manual_seed(7)
+    modules = (
+        "vision_model.encoder.layers.0.self_attn.q_proj",
+        "text_model.encoder.layers.0.self_attn.q_proj",
+    )
+    factors = {
+        f"base_model.model.{module}.lora_{half}.weight": torch.randn(shape, generator=draw)
+        for module in modules
+        for half, shape in (("A", (2, width)), ("B", (width, 2)))
+    }
+    save_file(factors, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 def _write_vision_tower(folder: Path) -> None:

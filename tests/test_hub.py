@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from atlas_engine.bank import load_bank
 from atlas_engine.bank.bank_file import banks_folder
@@ -20,11 +21,12 @@ from atlas_engine.errors import ModelError
 from atlas_engine.files import human_nbytes
 from atlas_engine.library import AvailableModel, import_bank, prepare
 from tests.drawn import ROOT
-from tests.hub_files import CHECKPOINTS, MODEL, write_repositories
+from tests.hub_files import ADAPTER, CHECKPOINTS, MODEL, write_repositories
 from tests.hub_server import HubServer, environment_for, point_client_at
 
 CPU = torch.device("cpu")
 TOWER = "model.safetensors"
+ADAPTED = "base_model.model.vision_model.encoder.layers.0.self_attn.q_proj"
 WORDS = [f"{task}=hf-hub:{hub_id}" for task, hub_id in CHECKPOINTS.items()]
 
 
@@ -186,6 +188,34 @@ def test_bank_import_says_how_much_is_coming_and_makes_the_bank(hub, repositorie
     assert load_bank(out).tasks == tuple(CHECKPOINTS)
     again = atlas_command(hub, tmp_path / "home", *words)
     assert (again.returncode, again.stderr) == (0, "")
+
+
+def test_an_adapter_on_the_hub_joins_a_bank(hub, repositories, tmp_path, capsys):
+    out = tmp_path / "b.safetensors"
+    words = [
+        CHECKPOINTS["cars"],
+        ADAPTER,
+        "--model",
+        f"hf-hub:{MODEL}",
+        "-o",
+        str(out),
+        "--storage",
+        "float32",
+    ]
+    assert main(["bank", "import", *words]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[2].split()[:2] == ["kites", "lora"]
+    assert "left out of kites: 2 tensors outside the image tower" in printed
+    adapter = load_file(repositories / ADAPTER / "adapter_model.safetensors")
+    a, b = (adapter[f"{ADAPTED}.lora_{half}.weight"] for half in "AB")
+    vector = load_bank(out).vector("kites")
+    block = "transformer.resblocks.0.attn.in_proj_weight"
+    q, rest = vector.blocks[block].split([32, 64])
+    assert torch.allclose(q, 4 / 2 * b @ a, atol=1e-5)  # θ0 + ΔW − θ0 rounds ΔW, which is below 20, once
+    assert not rest.any()
+    assert not any(change.any() for name, change in vector.blocks.items() if name != block)
+    assert main(["bank", "import", *words, "--lora-alpha", "8"]) == 0
+    assert torch.allclose(load_bank(out).vector("kites").blocks[block], 2 * vector.blocks[block], atol=1e-5)
 
 
 def test_prepare_fetches_a_model_and_builds_its_public_bank(hub, repositories, capsys, monkeypatch):

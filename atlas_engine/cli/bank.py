@@ -255,14 +255,21 @@ def compress(*, bank: Path, output: Path, storage: str, as_json: bool) -> None:
     help="bank file to write (default, of a public bank: cache)",
 )
 @click.option("--storage", metavar="S", help="float32, float16 (default), int8, int4, low-rank-N")
+@click.option("--lora-alpha", type=float, metavar="A", help="of LoRA files that do not tell theirs")
 @json_flag
 def import_checkpoints(
-    *, sources: tuple[str, ...], model: str | None, output: Path | None, storage: str | None, as_json: bool
+    *,
+    sources: tuple[str, ...],
+    model: str | None,
+    output: Path | None,
+    storage: str | None,
+    lora_alpha: float | None,
+    as_json: bool,
 ) -> None:
     """Make a bank from checkpoints.
 
-    Reads transformers and open_clip weights and pickled modules; nothing in them is run. `atlas bank list`
-    names the public banks.
+    Reads transformers and open_clip weights, pickled modules and LoRA adapters; nothing in them is run.
+    `atlas bank list` names the public banks.
     """
     import torch
 
@@ -285,7 +292,10 @@ def import_checkpoints(
     vectors: list[ImportedVector] = []
     with ProgressBar(to_fetch or len(found), "importing", in_bytes=to_fetch > 0) as progress:
         backbone = open_backbone(model, device=torch.device("cpu"), on_bytes=progress.advance)
-        for vector in import_bank(found, backbone, target, storage=storage, on_bytes=progress.advance):
+        imported = import_bank(
+            found, backbone, target, storage=storage, on_bytes=progress.advance, lora_alpha=lora_alpha
+        )
+        for vector in imported:
             vectors.append(vector)
             progress.advance(0 if to_fetch else 1, vector.name)
     nbytes = target.stat().st_size
@@ -298,6 +308,9 @@ def import_checkpoints(
     emit(f"\n{target}: {len(rows)} vectors, {human_nbytes(nbytes)} as {storage}")
     for note in dict.fromkeys(filter(None, (vector.note for vector in vectors))):
         emit(f"the projection of {sum(vector.note == note for vector in vectors)} is {note}")
+    for vector in vectors:
+        if vector.left_out:
+            emit(f"left out of {vector.name}: {vector.left_out}")
 
 
 def _place_of_public_bank(name: str) -> Path:

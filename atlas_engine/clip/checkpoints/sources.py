@@ -35,7 +35,7 @@ __all__ = ["CheckpointSource", "fetch_from_hub", "find_sources", "nbytes_to_fetc
 
 GENERIC_STEMS = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "checkpoint", "weights"}
-    | {"finetuned", "nonlinear_finetuned"}
+    | {"finetuned", "nonlinear_finetuned", "adapter_model"}
 )
 """File names that do not name the task: the folder's name does."""
 
@@ -47,8 +47,10 @@ HUB_WEIGHTS = (
     "open_clip_model.safetensors",
     "pytorch_model.bin",
     "open_clip_pytorch_model.bin",
+    "adapter_model.safetensors",
+    "adapter_model.bin",
 )
-HUB_SIDECARS = ("config.json", "README.md")  # optional, and fetched last
+HUB_SIDECARS = ("config.json", "adapter_config.json", "README.md")  # optional, and fetched last
 
 
 @dataclass(frozen=True)
