@@ -25,11 +25,18 @@ from atlas_engine.bank.storage import storage_named, vector_nbytes
 from atlas_engine.cache import Cache
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.checkpoints.activation import activation_of, find_activation
+from atlas_engine.clip.checkpoints.lora import holds_lora, read_lora
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS, PublicBank
 from atlas_engine.clip.checkpoints.sidecar import reported_accuracies
-from atlas_engine.clip.checkpoints.sources import CheckpointSource, fetch_from_hub, find_sources
+from atlas_engine.clip.checkpoints.sources import (
+    CheckpointSource,
+    fetch_from_hub,
+    find_sources,
+    nbytes_to_fetch,
+)
 from atlas_engine.clip.checkpoints.tower import read_tower
-from atlas_engine.clip.models import open_backbone
+from atlas_engine.clip.hub import OnBytes
+from atlas_engine.clip.models import model_files_to_fetch, open_backbone
 from atlas_engine.config import cache_folder
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import BankError
@@ -63,27 +70,36 @@ class ImportedVector:
     layout: str
     norm: float
     note: str = ""
+    left_out: str = ""
 
 
 def import_bank(
-    sources: Sequence[CheckpointSource], backbone: Backbone, path: Path | str, *, storage: str = STORAGE
+    sources: Sequence[CheckpointSource],
+    backbone: Backbone,
+    path: Path | str,
+    *,
+    storage: str = STORAGE,
+    on_bytes: OnBytes | None = None,
+    lora_alpha: float | None = None,
 ) -> Iterator[ImportedVector]:
     """Make a task vector from each checkpoint, yield it, and write them all as one bank file at the end.
 
     A task vector is the checkpoint's image tower minus the backbone's. A source may also be a bank file of
     the same base: its vectors are taken as they are. Besides the stored vectors, one checkpoint is in memory
-    at a time. The file is replaced as a whole: until then, and after any error, the old one stays.
+    at a time. The file is replaced as a whole: until then, and after any error, the old one stays. `on_bytes`
+    is called as files arrive from the hub. The task vector of a LoRA adapter is (α / r) · B A; α is in the
+    config beside it unless `lora_alpha` is given.
     """
     theta0 = {name: weights.detach().cpu() for name, weights in backbone.visual.named_parameters()}
     _require_memory(theta0, storage, len(sources))
     banks: list[TaskVectorBank] = []
     for source in sources:
-        file = fetch_from_hub(source.where) if source.is_remote else Path(source.where)
+        file = fetch_from_hub(source.where, on_bytes=on_bytes) if source.is_remote else Path(source.where)
         if _is_bank(file):
             bank = _load_bank_of(file, theta0, backbone).stored_as(storage)
             yield from (_imported(bank.vector(task), source, "bank") for task in bank.tasks)
         else:
-            vector, layout = _read_vector(source, file, theta0, backbone)
+            vector, layout = _read_vector(source, file, theta0, backbone, lora_alpha=lora_alpha)
             bank = TaskVectorBank.from_vectors([vector], storage=storage)
             yield _imported(vector, source, layout)
         banks.append(bank)
@@ -126,7 +142,12 @@ def _load_bank_of(file: Path, theta0: Mapping[str, Tensor], backbone: Backbone) 
 
 
 def _read_vector(
-    source: CheckpointSource, file: Path, theta0: Mapping[str, Tensor], backbone: Backbone
+    source: CheckpointSource,
+    file: Path,
+    theta0: Mapping[str, Tensor],
+    backbone: Backbone,
+    *,
+    lora_alpha: float | None,
 ) -> tuple[TaskVector, str]:
     """The task vector of a checkpoint, and the checkpoint's layout."""
     theirs, ours = find_activation(file), activation_of(backbone.visual)
@@ -135,21 +156,28 @@ def _read_vector(
             f"'{source.where}' was tuned with {theirs}, but {backbone.name} computes {ours}: its features "
             "would differ. OpenAI's weights need a -quickgelu model, as in ViT-B-32-quickgelu/openai."
         )
-    tower = read_tower(file, shapes={name: tuple(weights.shape) for name, weights in theta0.items()})
-    provenance = {"source": source.where if source.is_remote else file.name, "layout": tower.layout}
-    if tower.absent:
-        provenance["projection"] = "not in the checkpoint: the base's own, unchanged"
+    provenance = {"source": source.where if source.is_remote else file.name}
+    if holds_lora(file):
+        lora = read_lora(file, base=theta0, alpha=lora_alpha)
+        tuned, layout = lora.weights, "lora"
+        if lora.left_out:
+            provenance["left out"] = f"{lora.left_out} tensors outside the image tower"
+    else:
+        tower = read_tower(file, shapes={name: tuple(weights.shape) for name, weights in theta0.items()})
+        tuned, layout = tower.weights | {name: theta0[name] for name in tower.absent}, tower.layout
+        if tower.absent:
+            provenance["projection"] = "not in the checkpoint: the base's own, unchanged"
+    provenance["layout"] = layout
     before, after = reported_accuracies(file)
     info = VectorInfo(
         dataset=source.name, accuracy_before=before, accuracy_after=after, provenance=provenance
     )
-    tuned = tower.weights | {name: theta0[name] for name in tower.absent}
-    return TaskVector.between(source.name, base=theta0, tuned=tuned, info=info), tower.layout
+    return TaskVector.between(source.name, base=theta0, tuned=tuned, info=info), layout
 
 
 def _imported(vector: TaskVector, source: CheckpointSource, layout: str) -> ImportedVector:
-    note = vector.info.provenance.get("projection", "")
-    return ImportedVector(vector.name, source.where, layout, vector.norm(), note)
+    note, left_out = (vector.info.provenance.get(key, "") for key in ("projection", "left out"))
+    return ImportedVector(vector.name, source.where, layout, vector.norm(), note, left_out)
 
 
 # ---- Prepare: a model with its bank, found on this machine or built once and kept.
@@ -169,11 +197,12 @@ class AvailableModel:
 class SetupProgress:
     """A step of `prepare`: the model is opened or fetched, its bank is imported, the session is ready."""
 
-    phase: str  # "model", "bank" or "ready"
+    phase: str  # "model", "fetch" if the hub has to send anything, "bank" or "ready"
     index: int = 0
     of: int = 0
     vector: str = ""  # the one that is imported next
     engine: Atlas | None = None
+    nbytes: int = 0  # of "fetch": what the hub is about to send
 
 
 def available_models() -> tuple[AvailableModel, ...]:
@@ -188,24 +217,41 @@ def prepare(
     bank: Path | str | None = None,
     device: str | None = None,
     cache: Cache | bool = True,
+    on_bytes: OnBytes | None = None,
 ) -> Iterator[SetupProgress]:
     """Open the model with `bank`, or else with its own bank; the last step has the session.
 
     Its own bank is found on this machine or imported from its public checkpoints. A model without public
     checkpoints opens without a bank. A bank file appears as a whole or not at all: a caller who stops half
-    way leaves only fetched checkpoints, which are not fetched again.
+    way leaves only fetched checkpoints, which are not fetched again. Before anything is fetched, a step says
+    how much it is; `on_bytes` is called as it arrives.
     """
     available = model if isinstance(model, AvailableModel) else _find_model(model)
     yield SetupProgress("model")
+    announced = _nbytes_with_model(available, bank)
+    if announced:
+        yield SetupProgress("fetch", nbytes=announced)
     runtime.keep_memory()
-    backbone = open_backbone(available.model, device=runtime.pick_device(device))
+    backbone = open_backbone(available.model, device=runtime.pick_device(device), on_bytes=on_bytes)
     weights = dict(backbone.visual.named_parameters())
     path = _checked_bank(Path(bank), weights, backbone.name) if bank else find_bank(weights)
     if path is None and available.sources:
         path = banks_folder() / available.file
-        yield from _build_bank(available, backbone, path)
+        if not announced and (nbytes := nbytes_to_fetch(available.sources)):
+            yield SetupProgress("fetch", nbytes=nbytes)
+        yield from _build_bank(available, backbone, path, on_bytes)
     store = Cache(cache_folder()) if cache is True else None if cache is False else cache
     yield SetupProgress("ready", engine=Atlas(backbone, bank_path=path, cache=store))
+
+
+def _nbytes_with_model(available: AvailableModel, bank: Path | str | None) -> int:
+    """Bytes that the hub has to send for the model and its bank; 0 if the model is on this machine.
+
+    Without the model's weights its bank is known by the file's name alone.
+    """
+    model = sum(file.nbytes for file in model_files_to_fetch(available.model))
+    has_bank = bank is not None or (banks_folder() / available.file).is_file()
+    return model if has_bank or not model else model + nbytes_to_fetch(available.sources)
 
 
 def _checked_bank(path: Path, weights: Mapping[str, Tensor], model: str) -> Path:
@@ -219,10 +265,12 @@ def _checked_bank(path: Path, weights: Mapping[str, Tensor], model: str) -> Path
     return path
 
 
-def _build_bank(available: AvailableModel, backbone: Backbone, path: Path) -> Iterator[SetupProgress]:
+def _build_bank(
+    available: AvailableModel, backbone: Backbone, path: Path, on_bytes: OnBytes | None
+) -> Iterator[SetupProgress]:
     names, of = [source.name for source in available.sources], len(available.sources)
     yield SetupProgress("bank", 0, of, names[0])
-    vectors = import_bank(available.sources, backbone, path, storage=READY_STORAGE)
+    vectors = import_bank(available.sources, backbone, path, storage=READY_STORAGE, on_bytes=on_bytes)
     for index, _ in enumerate(vectors, start=1):
         yield SetupProgress("bank", index, of, names[index] if index < of else "")
 

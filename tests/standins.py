@@ -20,7 +20,7 @@ from atlas_engine.library import AvailableModel
 
 ARCH = "tiny-standin"
 TASKS = ("cars", "signs", "textures")
-_CONFIG = {
+CONFIG = {
     "embed_dim": 16,
     "vision_cfg": {"layers": 2, "width": 32, "patch_size": 8, "image_size": 32, "head_width": 16},
     "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
@@ -53,7 +53,7 @@ def small_model(seed: int, *, quick_gelu: bool = False) -> nn.Module:
     if ARCH not in open_clip.list_models():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{ARCH}.json"
-            path.write_text(json.dumps(_CONFIG), encoding="utf-8")
+            path.write_text(json.dumps(CONFIG), encoding="utf-8")
             open_clip.add_model_config(path)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

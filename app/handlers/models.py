@@ -73,6 +73,8 @@ def choose_model(
             if stop_signal is not None and stop_signal.is_set:
                 yield ChoiceProgress(text.model.STOPPED, stopped=True)
                 return
+            if step.phase == "fetch":
+                yield ChoiceProgress(text.model.fetching(step.nbytes))
             if step.phase == "bank":
                 doing = text.model.building(step.index, step.of, step.vector)
                 yield ChoiceProgress(doing, step.index / step.of)

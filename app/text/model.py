@@ -25,6 +25,15 @@ NAMES = {
 }
 
 
+def fetching(nbytes: int) -> str:
+    """How much the hub is about to send.
+
+    >>> fetching(7_650_000_000)
+    'Fetching 7.65 GB from the model hub, once …'
+    """
+    return f"Fetching {nbytes / 1e9:.2f} GB from the model hub, once …"
+
+
 def building(index: int, of: int, vector: str) -> str:
     """How far the bank is.
 

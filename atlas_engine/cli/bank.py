@@ -12,7 +12,7 @@ import click
 
 from atlas_engine.cli.options import PATH, command, json_flag, writable
 from atlas_engine.cli.output import emit, emit_json
-from atlas_engine.cli.progress import ProgressBar
+from atlas_engine.cli.progress import ProgressBar, say_fetching
 from atlas_engine.config import assets_folder
 from atlas_engine.errors import BankError
 from atlas_engine.files import human_nbytes
@@ -255,21 +255,28 @@ def compress(*, bank: Path, output: Path, storage: str, as_json: bool) -> None:
     help="bank file to write (default, of a public bank: cache)",
 )
 @click.option("--storage", metavar="S", help="float32, float16 (default), int8, int4, low-rank-N")
+@click.option("--lora-alpha", type=float, metavar="A", help="of LoRA files that do not tell theirs")
 @json_flag
 def import_checkpoints(
-    *, sources: tuple[str, ...], model: str | None, output: Path | None, storage: str | None, as_json: bool
+    *,
+    sources: tuple[str, ...],
+    model: str | None,
+    output: Path | None,
+    storage: str | None,
+    lora_alpha: float | None,
+    as_json: bool,
 ) -> None:
     """Make a bank from checkpoints.
 
-    Reads transformers and open_clip weights and pickled modules; nothing in them is run. `atlas bank list`
-    names the public banks.
+    Reads transformers and open_clip weights, pickled modules and LoRA adapters; nothing in them is run.
+    `atlas bank list` names the public banks.
     """
     import torch
 
     from atlas_engine.bank.storage import storage_named
     from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
-    from atlas_engine.clip.checkpoints.sources import find_sources
-    from atlas_engine.clip.models import open_backbone
+    from atlas_engine.clip.checkpoints.sources import find_sources, nbytes_to_fetch
+    from atlas_engine.clip.models import model_files_to_fetch, open_backbone
     from atlas_engine.library import STORAGE, import_bank
 
     storage = storage_named(storage or STORAGE).name
@@ -279,12 +286,18 @@ def import_checkpoints(
     model = model or (public.model if public else "bundled")
     target = output or _place_of_public_bank(sources[0])
     found = find_sources(sources)
-    backbone = open_backbone(model, device=torch.device("cpu"))
+    to_fetch = sum(file.nbytes for file in model_files_to_fetch(model)) + nbytes_to_fetch(found)
+    if to_fetch:
+        say_fetching(to_fetch)
     vectors: list[ImportedVector] = []
-    with ProgressBar(len(found), "importing") as progress:
-        for vector in import_bank(found, backbone, target, storage=storage):
+    with ProgressBar(to_fetch or len(found), "importing", in_bytes=to_fetch > 0) as progress:
+        backbone = open_backbone(model, device=torch.device("cpu"), on_bytes=progress.advance)
+        imported = import_bank(
+            found, backbone, target, storage=storage, on_bytes=progress.advance, lora_alpha=lora_alpha
+        )
+        for vector in imported:
             vectors.append(vector)
-            progress.advance(1, vector.name)
+            progress.advance(0 if to_fetch else 1, vector.name)
     nbytes = target.stat().st_size
     if as_json:
         facts = {"file": str(target), "storage": storage, "nbytes": nbytes, "model": model}
@@ -295,6 +308,9 @@ def import_checkpoints(
     emit(f"\n{target}: {len(rows)} vectors, {human_nbytes(nbytes)} as {storage}")
     for note in dict.fromkeys(filter(None, (vector.note for vector in vectors))):
         emit(f"the projection of {sum(vector.note == note for vector in vectors)} is {note}")
+    for vector in vectors:
+        if vector.left_out:
+            emit(f"left out of {vector.name}: {vector.left_out}")
 
 
 def _place_of_public_bank(name: str) -> Path:

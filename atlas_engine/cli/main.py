@@ -104,6 +104,7 @@ COMMANDS: CommandTable = {
         "atlas_engine.cli.system:doctor", "Look over this installation, and say what is missing."
     ),
     "predict": CommandRow("atlas_engine.cli.predict:predict", "Say which of your classes each image shows."),
+    "prepare": CommandRow("atlas_engine.cli.prepare:prepare", "Fetch a model and build its bank, once."),
     "show": CommandRow("atlas_engine.cli.show:show", "Print a recipe."),
 }
 

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from atlas_engine.cli.output import say
+from atlas_engine.files import human_nbytes
 from atlas_engine.views.tables import printable
 
 if TYPE_CHECKING:
     from atlas_engine.result import AdaptResult, Run
 
-__all__ = ["ProgressBar", "run_with_progress"]
+__all__ = ["ProgressBar", "run_with_progress", "say_fetching"]
 
 REDRAW_SECONDS = 0.1
 LOG_SECONDS = 10.0
@@ -35,11 +36,11 @@ LOG_LINE = "{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postf
 
 
 class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A tqdm bar on stderr; `n` counts what is done, `total` (or None) what there is to do."""
+    """A tqdm bar on stderr; `n` counts what is done, `total` (or None) what there is: things or bytes."""
 
     monitor_interval = 0  # no thread that watches over the bar
 
-    def __init__(self, total: int | None, label: str) -> None:
+    def __init__(self, total: int | None, label: str, *, in_bytes: bool = False) -> None:
         self._redraws = sys.stderr.isatty()
         seconds = REDRAW_SECONDS if self._redraws else LOG_SECONDS
         super().__init__(
@@ -52,6 +53,9 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
             miniters=0,  # a note alone may be drawn too
             dynamic_ncols=self._redraws,
             bar_format=None if self._redraws or total is None else LOG_LINE,
+            unit="B" if in_bytes else "it",
+            unit_scale=in_bytes,
+            unit_divisor=1024,
         )
 
     def advance(self, count: int = 1, note: str = "") -> None:
@@ -66,6 +70,11 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
         if msg is None:
             self.fp.write(f"{self}\n")
         return False
+
+
+def say_fetching(nbytes: int) -> None:
+    """Say how much the hub is about to send, before it starts."""
+    say(f"fetching {human_nbytes(nbytes)} from the model hub, once.")
 
 
 def run_with_progress(run: Run[AdaptResult], *, output: Path | None = None) -> AdaptResult:

@@ -28,25 +28,41 @@ from atlas_engine.clip import bundled
 from atlas_engine.clip.backbone import Backbone, Preprocessing
 from atlas_engine.clip.checkpoints.activation import GELU, QUICK_GELU, activation_of, find_activation
 from atlas_engine.clip.checkpoints.whole_clip import needs_conversion, read_clip
+from atlas_engine.clip.hub import (
+    HUB_PREFIX,
+    HubFile,
+    OnBytes,
+    fetch_files,
+    files_to_fetch,
+    find_fetched,
+    first_line,
+    is_hub_reachable,
+)
 from atlas_engine.errors import HubError, ModelError, unknown_name
 
-__all__ = ["HUB_PREFIX", "first_line", "is_hub_reachable", "open_backbone"]
+__all__ = ["model_files_to_fetch", "open_backbone"]
 
-HUB_PREFIX = "hf-hub:"
-PROBE_SECONDS = 5.0
 TEMPLATES = "kinds"
+BUNDLED_NAMES = ("bundled", bundled.NAME)
+WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")  # where it lists none
+CONFIG_FILE = "open_clip_config.json"
 
 _log = logging.getLogger(__name__)
 
 
-def open_backbone(model: str = "bundled", *, device: torch.device) -> Backbone:
-    """The model called `model`, on `device`, in evaluation mode with every weight frozen."""
-    if model in ("bundled", bundled.NAME):
+def open_backbone(
+    model: str = "bundled", *, device: torch.device, on_bytes: OnBytes | None = None
+) -> Backbone:
+    """The model called `model`, on `device`, in evaluation mode with every weight frozen.
+
+    `on_bytes` is called as a model that is not here yet arrives from the hub.
+    """
+    if model in BUNDLED_NAMES:
         return bundled.load(device)
     runtime.ensure_torchvision()
     arch, _, path = model.partition("@")
     with _without_log_lines():
-        clip, tokenizer = _from_file(arch, Path(path).expanduser()) if path else _from_hub(model)
+        clip, tokenizer = _from_file(arch, Path(path).expanduser()) if path else _from_hub(model, on_bytes)
     if path:
         _report_unknown_activation(arch, Path(path).expanduser(), clip)
     clip = clip.to(device).eval().requires_grad_(False)
@@ -61,6 +77,14 @@ def open_backbone(model: str = "bundled", *, device: torch.device) -> Backbone:
         device=device,
         encode_text=_text_encoder(clip, tokenizer, device),
     )
+
+
+def model_files_to_fetch(model: str) -> tuple[HubFile, ...]:
+    """The files that opening `model` will fetch, with their sizes; none if it is on this machine."""
+    if model in BUNDLED_NAMES or "@" in model:
+        return ()
+    runtime.ensure_torchvision()
+    return _missing_files(model, *_parse(model))
 
 
 def _from_file(arch: str, path: Path) -> tuple[Any, Any]:
@@ -108,11 +132,16 @@ def _report_unknown_activation(arch: str, path: Path, clip: nn.Module) -> None:
         )
 
 
-def _from_hub(model: str) -> tuple[Any, Any]:
-    """The open_clip model and its tokenizer, from the hub or from what was fetched before."""
+def _from_hub(model: str, on_bytes: OnBytes | None) -> tuple[Any, Any]:
+    """The open_clip model and its tokenizer, from the hub or from what was fetched before.
+
+    The weights are fetched and checked here; open_clip then finds them on this machine.
+    """
     import open_clip
 
     arch, pretrained = _parse(model)
+    if missing := _missing_files(model, arch, pretrained):
+        fetch_files(missing, on_bytes=on_bytes)
     reachable = is_hub_reachable()
     try:
         with contextlib.nullcontext() if reachable else _offline():
@@ -125,10 +154,7 @@ def _from_hub(model: str) -> tuple[Any, Any]:
             return clip, open_clip.get_tokenizer(arch)
     except Exception as error:
         if not reachable:
-            raise HubError(
-                f"model '{model}' is not on this machine, and the model hub cannot be reached. Connect to "
-                f"the internet and try again, give a local file as ARCH@path, or use the bundled model."
-            ) from error
+            raise _out_of_reach(model) from error
         raise ModelError(f"model '{model}' cannot be opened: {first_line(error)}") from error
 
 
@@ -150,6 +176,43 @@ def _parse(model: str) -> tuple[str, str | None]:
     return arch, pretrained
 
 
+def _missing_files(model: str, arch: str, pretrained: str | None) -> tuple[HubFile, ...]:
+    """The files that are still on the hub; none if the weights are here, or lie elsewhere than on the hub."""
+    place = _place_on_hub(arch, pretrained)
+    if place is None or find_fetched(*place) is not None:
+        return ()
+    if not is_hub_reachable():
+        raise _out_of_reach(model)
+    return files_to_fetch(*place, beside=(CONFIG_FILE,))
+
+
+def _out_of_reach(model: str) -> HubError:
+    return HubError(
+        f"model '{model}' is not on this machine, and the model hub cannot be reached. Connect to "
+        f"the internet and try again, give a local file as ARCH@path, or use the bundled model."
+    )
+
+
+def _place_on_hub(arch: str, pretrained: str | None) -> tuple[str, tuple[str, ...]] | None:
+    """The repository of a model, and the names that its weights may have, in open_clip's order.
+
+    >>> _place_on_hub("ViT-B-32", "openai")
+    ('timm/vit_base_patch32_clip_224.openai', ('open_clip_model.safetensors', 'open_clip_pytorch_model.bin'))
+    """
+    import open_clip
+
+    if pretrained is None:
+        return arch.removeprefix(HUB_PREFIX), WEIGHTS_FILES
+    hub_id = str(open_clip.get_pretrained_cfg(arch, pretrained).get("hf_hub") or "")
+    repository, _, file = hub_id.rpartition("/")
+    if not repository:
+        return None
+    if not file or file in WEIGHTS_FILES:
+        return repository, WEIGHTS_FILES
+    stem, _, ending = file.rpartition(".")
+    return repository, (f"{stem}.safetensors", file) if ending in ("bin", "pth") else (file,)
+
+
 def _check_arch(arch: str) -> None:
     import open_clip
 
@@ -165,21 +228,6 @@ def _was_trained_with_quick_gelu(arch: str, pretrained: str | None) -> bool:
 
     config = open_clip.get_pretrained_cfg(arch, pretrained) if pretrained else None
     return bool((config or {}).get("quick_gelu"))
-
-
-def is_hub_reachable() -> bool:
-    """Whether the model hub answers within a few seconds; False at once in offline mode."""
-    import httpx
-    from huggingface_hub import constants
-
-    if constants.is_offline_mode():
-        return False
-    try:
-        httpx.head(constants.ENDPOINT, timeout=PROBE_SECONDS)
-    except httpx.HTTPError as error:
-        _log.info("the model hub does not answer: %s", type(error).__name__)
-        return False
-    return True
 
 
 @contextlib.contextmanager
@@ -244,9 +292,3 @@ def _text_encoder(
         return features
 
     return encode
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, as a sentence."""
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:300].rstrip(".") + "."

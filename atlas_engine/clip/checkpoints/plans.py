@@ -25,9 +25,11 @@ from atlas_engine.clip.checkpoints.checkpoint import Checkpoint, Shapes
 __all__ = [
     "PROJECTION",
     "BlockSource",
+    "BlockTarget",
     "Plan",
     "open_clip_plan",
     "transformers_image_plan",
+    "transformers_target",
     "transformers_text_plan",
 ]
 
@@ -54,6 +56,15 @@ class BlockSource:
         if self.transposed:
             return parts[0].T.contiguous()
         return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+@dataclass(frozen=True)
+class BlockTarget:
+    """Where the weights of one module belong: a block, one third of it (q, k, v), or the block transposed."""
+
+    block: str
+    third: int | None = None
+    transposed: bool = False
 
 
 Plan = dict[str, BlockSource]
@@ -97,6 +108,26 @@ def transformers_image_plan(shapes: Shapes) -> Plan | None:
     if projection in shapes:
         plan[PROJECTION] = BlockSource((projection,), transposed=True)
     return plan
+
+
+def transformers_target(module: str) -> BlockTarget | None:
+    """Where the weights of a module of a `transformers` image tower belong; None if it is no such module.
+
+    >>> transformers_target("vision_model.encoder.layers.0.self_attn.k_proj")
+    BlockTarget(block='transformer.resblocks.0.attn.in_proj_weight', third=1, transposed=False)
+    """
+    if module.rpartition(".")[2] == "visual_projection":
+        return BlockTarget(PROJECTION, transposed=True)
+    if f".{module}.weight".endswith(f".{_PATCH_EMBEDDING}"):
+        return BlockTarget(_IMAGE_TOWER[_PATCH_EMBEDDING])
+    match = re.search(_LAYER.pattern + "$", f"{module}.weight")
+    if match is None:
+        return None
+    block, part = f"transformer.resblocks.{match[1]}", match[2]
+    if part in _IN_LAYER:
+        return BlockTarget(f"{block}.{_IN_LAYER[part]}.weight")
+    qkv = re.fullmatch(r"self_attn\.([qkv])_proj", part)
+    return BlockTarget(f"{block}.attn.in_proj_weight", third="qkv".index(qkv[1])) if qkv else None
 
 
 def transformers_text_plan(shapes: Shapes) -> Plan | None:

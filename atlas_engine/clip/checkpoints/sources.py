@@ -6,9 +6,9 @@
 
     fetch_from_hub("tanganke/clip-vit-base-patch32_sun397") # path of the weights file of a repository
     fetch_from_hub("org/name/folder/finetuned.pt")          # path of one file in it
+    nbytes_to_fetch(find_sources(["tanganke-b32"]))         # what the hub will send for them
 
-Fetched files are kept by the hub's own client. The hub is probed once, with a short time-out; if it cannot be
-reached, files that were fetched before are still found.
+How files are fetched and checked is in `clip.hub`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,22 @@ from pathlib import Path
 
 from atlas_engine.clip.checkpoints.checkpoint import ENDINGS
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
-from atlas_engine.clip.models import HUB_PREFIX, first_line, is_hub_reachable
+from atlas_engine.clip.hub import (
+    HUB_PREFIX,
+    HubFile,
+    OnBytes,
+    fetch_files,
+    files_to_fetch,
+    find_fetched,
+    is_hub_reachable,
+)
 from atlas_engine.errors import HubError, ModelError
 
-__all__ = ["CheckpointSource", "fetch_from_hub", "find_sources"]
+__all__ = ["CheckpointSource", "fetch_from_hub", "find_sources", "nbytes_to_fetch"]
 
 GENERIC_STEMS = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "checkpoint", "weights"}
-    | {"finetuned", "nonlinear_finetuned"}
+    | {"finetuned", "nonlinear_finetuned", "adapter_model"}
 )
 """File names that do not name the task: the folder's name does."""
 
@@ -39,8 +47,10 @@ HUB_WEIGHTS = (
     "open_clip_model.safetensors",
     "pytorch_model.bin",
     "open_clip_pytorch_model.bin",
+    "adapter_model.safetensors",
+    "adapter_model.bin",
 )
-HUB_SIDECARS = ("config.json", "README.md")  # optional, and fetched last
+HUB_SIDECARS = ("config.json", "adapter_config.json", "README.md")  # optional, and fetched last
 
 
 @dataclass(frozen=True)
@@ -121,14 +131,10 @@ def _task_name(path: Path) -> str:
 # ---- The model hub.
 
 
-def fetch_from_hub(hub_id: str) -> Path:
+def fetch_from_hub(hub_id: str, *, on_bytes: OnBytes | None = None) -> Path:
     """The path of the weights file that a hub id names, fetched if it is not on this machine yet."""
-    owner, _, rest = hub_id.removeprefix(HUB_PREFIX).partition("/")
-    name, _, inside = rest.partition("/")
-    if not owner or not name:
-        raise ModelError(f"'{hub_id}' is no hub id. Write it as owner/name, or owner/name/path/to/file.pt.")
-    repository, files = f"{owner}/{name}", (inside,) if inside else HUB_WEIGHTS
-    path = _find_fetched(repository, files)
+    repository, names = _repository_files(hub_id)
+    path = find_fetched(repository, names)
     if path is not None:
         return path
     if not is_hub_reachable():
@@ -136,42 +142,30 @@ def fetch_from_hub(hub_id: str) -> Path:
             f"'{hub_id}' is not on this machine, and the model hub cannot be reached. Connect to the "
             "internet and try again, or fetch the files elsewhere and give their folder."
         )
-    return _download(repository, files)
+    return fetch_files(_files_of(hub_id), on_bytes=on_bytes)
 
 
-def _find_fetched(repository: str, files: tuple[str, ...]) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
+def nbytes_to_fetch(sources: Sequence[CheckpointSource]) -> int:
+    """How many bytes the hub will send for these checkpoints: those that are not on this machine yet.
 
-    for file in files:
-        found = try_to_load_from_cache(repository, file)
-        if isinstance(found, str):
-            return Path(found)
-    return None
-
-
-def _download(repository: str, files: tuple[str, ...]) -> Path:
-    """The first of `files` that the repository has; its model card and config are fetched with it."""
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
-    disable_progress_bars()
-    try:
-        for file in files:
-            path = _download_file(repository, file)
-            if path is not None:
-                for sidecar in HUB_SIDECARS:
-                    _download_file(repository, sidecar)
-                return path
-    except Exception as error:  # the client's errors share no base class: refusals, time-outs, a full disk
-        raise ModelError(f"'{repository}' cannot be fetched: {first_line(error)}") from error
-    raise ModelError(f"'{repository}' holds no weights file. Looked for: {', '.join(files)}.")
+    Each repository is one request. 0 if the hub cannot be reached: `fetch_from_hub` says so.
+    """
+    remote = [source.where for source in sources if source.is_remote]
+    missing = [hub_id for hub_id in remote if find_fetched(*_repository_files(hub_id)) is None]
+    if not missing or not is_hub_reachable():
+        return 0
+    return sum(file.nbytes for hub_id in missing for file in _files_of(hub_id))
 
 
-def _download_file(repository: str, file: str) -> Path | None:
-    """The path of the downloaded file; None if the repository does not have it."""
-    from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+def _files_of(hub_id: str) -> tuple[HubFile, ...]:
+    """The weights file, and the model card and configs that belong to it."""
+    return files_to_fetch(*_repository_files(hub_id), beside=HUB_SIDECARS)
 
-    try:
-        return Path(hf_hub_download(repository, file, endpoint=constants.ENDPOINT))
-    except EntryNotFoundError:
-        return None
+
+def _repository_files(hub_id: str) -> tuple[str, tuple[str, ...]]:
+    """The repository of a hub id, and the names that its weights file may have."""
+    owner, _, rest = hub_id.removeprefix(HUB_PREFIX).partition("/")
+    name, _, inside = rest.partition("/")
+    if not owner or not name:
+        raise ModelError(f"'{hub_id}' is no hub id. Write it as owner/name, or owner/name/path/to/file.pt.")
+    return f"{owner}/{name}", (inside,) if inside else HUB_WEIGHTS

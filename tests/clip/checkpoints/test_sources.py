@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.server
-import threading
 import time
 
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
 from atlas_engine.clip.checkpoints.sources import CheckpointSource, fetch_from_hub, find_sources
 from atlas_engine.errors import HubError, ModelError
+from tests.hub_server import HubServer, point_client_at
 
 
 def touch(folder, *names):
@@ -88,16 +86,7 @@ def test_the_public_banks_have_twenty_tasks_each_under_their_own_ids():
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """A function that points the hub's client at an address, with an empty cache of its own."""
-    from huggingface_hub import constants, file_download
-
-    def point(endpoint: str):
-        monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-
-    return point
+    return lambda address: point_client_at(address, tmp_path / "hub", monkeypatch)
 
 
 def test_a_hub_that_cannot_be_reached_is_one_sentence_within_ten_seconds(hub):
@@ -108,42 +97,11 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence_within_ten_seconds(hub):
     assert time.monotonic() - start < 10
 
 
-class FakeHub(http.server.BaseHTTPRequestHandler):
-    """A hub with one repository of two files."""
-
-    files = {"model.safetensors": b"weights", "README.md": b"- pre-trained: 0.5\n"}  # noqa: RUF012
-    requests: list[str] = []  # noqa: RUF012
-
-    def do_HEAD(self):
-        self.answer(body=False)
-
-    def do_GET(self):
-        self.answer(body=True)
-
-    def answer(self, *, body: bool):
-        repository, _, file = self.path.partition("/resolve/main/")
-        data = self.files.get(file) if repository == "/owner/name" else None
-        self.requests.append(self.path)
-        self.send_response(404 if data is None and self.path != "/" else 200)
-        if data is None:
-            missing = "EntryNotFound" if repository == "/owner/name" else "RepoNotFound"
-            self.send_header("X-Error-Code", missing)
-        self.send_header("X-Repo-Commit", "c" * 40)
-        self.send_header("ETag", f'"{hashlib.sha256(data or b"").hexdigest()}"')
-        self.send_header("Content-Length", str(len(data or b"")))
-        self.end_headers()
-        if body:
-            self.wfile.write(data or b"")
-
-    def log_message(self, *_):
-        return
-
-
-def test_a_checkpoint_is_fetched_once_together_with_its_model_card(hub, capfd):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    hub(f"http://127.0.0.1:{server.server_port}")
-    try:
+def test_a_checkpoint_is_fetched_once_together_with_its_model_card(hub, capfd, tmp_path):
+    touch(tmp_path / "repositories", "owner/name/model.safetensors", "owner/name/README.md")
+    (tmp_path / "repositories/owner/name/model.safetensors").write_bytes(b"weights")
+    with HubServer(tmp_path / "repositories") as server:
+        hub(server.address)
         path = fetch_from_hub("owner/name")
         assert path.read_bytes() == b"weights"
         assert (path.parent / "README.md").is_file()
@@ -151,11 +109,8 @@ def test_a_checkpoint_is_fetched_once_together_with_its_model_card(hub, capfd):
             fetch_from_hub("owner/other")
         with pytest.raises(ModelError, match=r"holds no weights file\. Looked for: some/file\.pt"):
             fetch_from_hub("owner/name/some/file.pt")
-    finally:
-        server.shutdown()
-        server.server_close()
     hub("http://127.0.0.1:9")
-    FakeHub.requests.clear()
+    server.requests.clear()
     assert fetch_from_hub("owner/name") == path
-    assert FakeHub.requests == []
+    assert server.requests == []
     assert capfd.readouterr() == ("", "")
