@@ -42,6 +42,7 @@ class AdaptContext:
     model_fingerprint: str
     tasks: tuple[TaskData, ...]
     validation: TaskData | None = None  # more labelled images of the only task, to choose the best epoch
+    prototypes: bool = False  # whether the class embeddings are means of the support's features
 
     # ---- for a context with one task
 
