@@ -120,7 +120,7 @@ def test_held_out_images_are_measured_with_prototypes_that_have_not_seen_them(bl
         own = class_prototypes(features, labels.masked_fill(held, -1), 2)
         right += int(((features[held] @ own.T).argmax(dim=1) == labels[held]).sum())
     (start,) = [one for one in result.estimates if one.method == ZERO_SHOT]
-    assert (start.accuracy, start.count) == (right / 12, 12)
+    assert (start.accuracy, start.images) == (right / 12, 12)
     seen = int(((features @ head.T).argmax(dim=1) == labels).sum())
     assert right < seen, "prototypes look better on images that they are made of"
     assert PROTOTYPES in result.verdict.sentence

@@ -76,7 +76,8 @@ def true_clip(
     from studies.true_clip import count_rows, run_true_clip, true_clip_tables
 
     targets, sources = read_folders(folders), read_folders(bank_sets)
-    require_enough_images(targets, config)
+    if not train_only:
+        require_enough_images(targets, config)
     ledger = files.ledger()
     with open_atlas(model, bank=None) as engine:
         bank = _train(engine, sources, work, training)
