@@ -49,7 +49,8 @@ from atlas_engine.data.decode import ImageSource, read_image
 from atlas_engine.data.image import Image
 from atlas_engine.data.preprocess import stack_pixels, to_batch
 from atlas_engine.data.support import Support
-from atlas_engine.errors import BankError, SupportError
+from atlas_engine.errors import BankError, ModelError, RecipeError, SupportError, unknown_name
+from atlas_engine.heads.base import class_prototypes
 from atlas_engine.predictions import Comparison, Predictions, predictions_from_logits
 from atlas_engine.recipe import Recipe, as_predictor
 from atlas_engine.result import AdaptResult, Run, Step
@@ -70,12 +71,14 @@ def open(
     bank: Path | str | None = None,
     device: str | None = None,
     cache: Cache | bool = True,
+    class_embeddings: Mapping[str, Tensor] | None = None,
 ) -> Atlas:
     """A session with the model called `model`; `cache=False` keeps nothing on disk.
 
     `bank` is a bank file for that model. By default it is the model's own bank, where this machine has one:
     the bundled model's bank is installed with it, and `prepare` builds banks from public checkpoints. A bank
-    is read when it is first needed.
+    is read when it is first needed. `class_embeddings` are vectors (D) by class name, to be used instead of
+    the text tower's.
     """
     runtime.keep_memory()
     store = cache if isinstance(cache, Cache) else Cache(cache_folder()) if cache else None
@@ -84,7 +87,9 @@ def open(
     def find() -> Path | None:
         return find_bank(dict(backbone.visual.named_parameters()))
 
-    return Atlas(backbone, bank_path=Path(bank) if bank else find, cache=store)
+    return Atlas(
+        backbone, bank_path=Path(bank) if bank else find, cache=store, class_embeddings=class_embeddings
+    )
 
 
 def predict(images: Sequence[ImageSource], classes: Sequence[str], *, model: str = "bundled") -> Predictions:
@@ -102,9 +107,14 @@ class Atlas:
         *,
         bank_path: Path | FindBank | None = None,
         cache: Cache | None = None,
+        class_embeddings: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """`bank_path` is the bank file, or a function that finds it when a bank is first needed."""
+        """`bank_path` is the bank file, or a function that finds it when a bank is first needed.
+
+        `class_embeddings` are vectors (D) by class name, to be used instead of the text tower's.
+        """
         self.backbone = backbone
+        self._class_embeddings = _check_embeddings(class_embeddings or {}, backbone)
         self.cache = cache
         self._given_bank_path = bank_path
         self._cached_head = functools.lru_cache(maxsize=CACHED_HEADS)(self._compute_head)
@@ -134,8 +144,13 @@ class Atlas:
         """
         names = check_class_names(classes, at_least=2)
         read = self.read_images(images)
-        logits = self.backbone.logit_scale * self.features(read) @ self.head(names, templates=templates).T
-        return predictions_from_logits(tuple(image.name for image in read), names, logits)
+        return self._predict(read, names, self.head(names, templates=templates))
+
+    def _predict(
+        self, images: Sequence[Image], classes: tuple[str, ...], head: Float[Tensor, "C D"]
+    ) -> Predictions:
+        logits = self.backbone.logit_scale * self.features(images) @ head.T
+        return predictions_from_logits(tuple(image.name for image in images), classes, logits)
 
     def read_images(self, images: Sequence[ImageSource]) -> list[Image]:
         """Decoded and checked images, from paths, bytes, PIL images, arrays or images read before."""
@@ -151,8 +166,34 @@ class Atlas:
         return stack_pixels(images, spec.size, resize=spec.resize, interpolation=spec.interpolation)
 
     def head(self, classes: Sequence[str], *, templates: Templates | None = None) -> Float[Tensor, "C D"]:
-        """Class embeddings of length 1. `templates` are the name of a set, a sentence with {}, or several."""
+        """Class embeddings of length 1. `templates` are the name of a set, a sentence with {}, or several.
+
+        They are those that the session was given, or else the text tower's.
+        """
+        given = self._class_embeddings
+        if given:
+            missing = next((name for name in classes if name not in given), None)
+            if missing is not None:
+                raise ModelError(unknown_name("class embedding", missing, given))
+            return torch.stack([given[name] for name in classes])
         return self._cached_head(tuple(classes), find_templates(templates or self.backbone.templates))
+
+    @property
+    def reads_class_names(self) -> bool:
+        """Whether `head` has embeddings: from a text tower, or given to the session."""
+        return self.backbone.encode_text is not None or bool(self._class_embeddings)
+
+    def starting_head(self, support: Support, *, templates: Templates | None = None) -> Float[Tensor, "C D"]:
+        """Class embeddings of length 1 that few-shot adaptation starts from.
+
+        Those of the class names or, where nothing reads them, the prototypes of the support: the mean feature
+        of each class.
+        """
+        classes = check_class_names(support.classes, at_least=2)
+        if self.reads_class_names:
+            return self.head(classes, templates=templates).clone()
+        labels = torch.tensor(support.labels, device=self.backbone.device)
+        return class_prototypes(self.features(support.images), labels, len(classes))
 
     def features(self, images: Sequence[Image]) -> Float[Tensor, "N D"]:
         """Image features of length 1, float32, on the model's device; cached for each image."""
@@ -226,7 +267,8 @@ class Atlas:
 
         `auto` learns coefficients and a head, measures them on held-out images of the support, and keeps
         zero-shot where they do not help. The other methods are the rows of `adapt.methods.FEW_SHOT_METHODS`;
-        with `validation`, more images of the same classes, they keep their best epoch.
+        with `validation`, more images of the same classes, they keep their best epoch. Where the class names
+        cannot be read, every method starts from prototypes (`starting_head`) instead of zero-shot.
 
         `templates`, as `head` takes them, replace the model's own; the recipe records them.
 
@@ -242,9 +284,12 @@ class Atlas:
         sentences = _find_chosen(templates)
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            context = self._context({"support": support}, bank=bank, templates=sentences)
+            task = self._task_data("support", support, self.starting_head(support, templates=sentences))
+            context = self._bank_context(
+                (task,), bank=bank, templates=sentences, prototypes=not self.reads_class_names
+            )
             if validation is not None:
-                more = self._task_data("validation", validation, templates=sentences)
+                more = self._task_data("validation", validation, task.text)
                 context = dataclasses.replace(context, validation=more)
             return adapt_few_shot(
                 context,
@@ -400,8 +445,7 @@ class Atlas:
 
     def predictor(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> Callable[[Tensor], Tensor]:
         """The recipe's model as a function from pixels (N 3 S S) uint8 to logits (N C)."""
-        head = self.head(recipe.classes, templates=recipe.templates)
-        return as_predictor(recipe, self.adapted(recipe, bank=bank), self.backbone, head)
+        return as_predictor(recipe, self.adapted(recipe, bank=bank), self.backbone, self._head_of(recipe))
 
     def logits(
         self, recipe: Recipe, pixels: UInt8[Tensor, "N 3 S S"], *, bank: TaskVectorBank | None = None
@@ -416,8 +460,17 @@ class Atlas:
         read = self.read_images(images)
         logits = self.logits(recipe, self.pixels(read), bank=bank)
         adapted = predictions_from_logits(tuple(image.name for image in read), recipe.classes, logits)
-        zero_shot = self.predict(read, recipe.classes, templates=recipe.templates)
-        return Comparison(zero_shot, adapted)
+        return Comparison(self._predict(read, recipe.classes, self._head_of(recipe)), adapted)
+
+    def _head_of(self, recipe: Recipe) -> Float[Tensor, "C D"]:
+        """The class embeddings that the recipe holds, or else those of its class names."""
+        kept = recipe.class_embeddings
+        if kept is None:
+            return self.head(recipe.classes, templates=recipe.templates)
+        wanted = (len(recipe.classes), self.backbone.dim)
+        if tuple(kept.shape) != wanted:
+            raise RecipeError(f"its class embeddings are {tuple(kept.shape)}, but the model needs {wanted}.")
+        return F.normalize(kept.to(self.backbone.device).float(), dim=-1)
 
     # ---- contexts
 
@@ -429,19 +482,31 @@ class Atlas:
         templates: tuple[str, ...] | None = None,
     ) -> AdaptContext:
         """This model, a bank that was made for it, and the labelled images of one or more tasks."""
-        data = tuple(self._task_data(name, support, templates=templates) for name, support in tasks.items())
+        data = []
+        for name, support in tasks.items():
+            classes = check_class_names(support.classes, at_least=2)
+            data.append(self._task_data(name, support, self.head(classes, templates=templates).clone()))
+        return self._bank_context(tuple(data), bank=bank, templates=templates)
+
+    def _bank_context(
+        self,
+        tasks: tuple[TaskData, ...],
+        *,
+        bank: TaskVectorBank | None,
+        templates: tuple[str, ...] | None = None,
+        prototypes: bool = False,
+    ) -> AdaptContext:
         vectors = self.bank if bank is None else bank
         self._require_own_bank(vectors)
-        return AdaptContext(self.backbone, vectors, self.fingerprint, data, templates=templates)
+        return AdaptContext(
+            self.backbone, vectors, self.fingerprint, tasks, templates=templates, prototypes=prototypes
+        )
 
-    def _task_data(
-        self, name: str, support: Support, *, templates: tuple[str, ...] | None = None
-    ) -> TaskData:
-        classes = check_class_names(support.classes, at_least=2)
+    def _task_data(self, name: str, support: Support, text: Float[Tensor, "C D"]) -> TaskData:
         return TaskData(
             name,
             support.classes,
-            self.head(classes, templates=templates).clone(),
+            text,
             self.pixels(support.images),
             torch.tensor(support.labels, device=self.backbone.device),
         )
@@ -457,11 +522,8 @@ class Atlas:
         """This model, a bank that was made for it, and one task without labels, or without images yet."""
         names = check_class_names(classes, at_least=2)
         read = [] if images is None else self.read_images(images)
-        vectors = self.bank if bank is None else bank
-        self._require_own_bank(vectors)
-        text = self.head(names, templates=templates).clone()
-        task = TaskData("images", names, text, self.pixels(read))
-        return AdaptContext(self.backbone, vectors, self.fingerprint, (task,), templates=templates)
+        task = TaskData("images", names, self.head(names, templates=templates).clone(), self.pixels(read))
+        return self._bank_context((task,), bank=bank, templates=templates)
 
     def _require_own_bank(self, bank: TaskVectorBank) -> None:
         """Raise unless the bank was made for this model."""
@@ -510,6 +572,20 @@ def _check_validation(support: Support, validation: Support, *, method: str) -> 
             f"the validation images are of {', '.join(validation.classes)}, but the support is of "
             f"{', '.join(support.classes)}. Give both the same classes in the same order."
         )
+
+
+def _check_embeddings(given: Mapping[str, Tensor], backbone: Backbone) -> dict[str, Tensor]:
+    """The vectors (D) by class name, of length 1, on the model's device."""
+    checked = {}
+    for name, vector in zip(check_class_names(tuple(given), at_least=0), given.values(), strict=True):
+        row = torch.as_tensor(vector).float()
+        if tuple(row.shape) != (backbone.dim,) or not bool(row.isfinite().all()) or not bool(row.any()):
+            raise ModelError(
+                f"the class embedding of '{name}' is of shape {tuple(row.shape)}, has NaN or is all 0, but "
+                f"{backbone.name} needs {backbone.dim} finite numbers. Give a vector of its own space."
+            )
+        checked[name] = F.normalize(row, dim=0).to(backbone.device)
+    return checked
 
 
 def _sample_hash(module: nn.Module, *, activation: str) -> str:

@@ -46,7 +46,7 @@ from atlas_engine.errors import AtlasError, ConfigError, RecipeError
 from atlas_engine.files import atomic_write
 from atlas_engine.heads.registry import FeatureLevel, find_head
 
-__all__ = ["MAX_RECIPE_NBYTES", "TEMPLATES", "Json", "Recipe", "as_predictor"]
+__all__ = ["CLASS_EMBEDDINGS", "MAX_RECIPE_NBYTES", "TEMPLATES", "Json", "Recipe", "as_predictor"]
 
 MAX_RECIPE_NBYTES = 64 * 2**20
 MAX_HEADER_NBYTES = 8 * 2**20
@@ -56,6 +56,7 @@ FORMAT = "atlas-recipe-2"
 LAM = "coefficients"  # the name of λ among the tensors of the file
 HEAD = "head."  # what the names of the head's tensors begin with there
 TEMPLATES = "templates"  # the setting that holds the sentences, where others than the model's own were chosen
+CLASS_EMBEDDINGS = "class_embeddings"  # the name of (C D) among the head's tensors, where they are kept
 PREDICT_BATCH = 32
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -124,6 +125,11 @@ class Recipe:
                     f"{given[:12]} is open. Open the one it was made with, or adapt anew with this one."
                 )
 
+    @property
+    def class_embeddings(self) -> Float[Tensor, "C D"] | None:
+        """The embeddings of the classes, kept where no text tower can make them; None elsewhere."""
+        return self.head.get(CLASS_EMBEDDINGS)
+
     def scaled(
         self, *, tasks: Mapping[str, float] | None = None, layers: Mapping[int, float] | None = None
     ) -> Recipe:
@@ -170,7 +176,11 @@ def as_predictor(
     ``tower`` is the image tower at the recipe's coefficients, ``text`` has the embeddings of its classes.
     """
     spec = find_head(str(recipe.config.get("head", "none")))
-    tensors = {name: tensor.to(backbone.device).float() for name, tensor in recipe.head.items()}
+    tensors = {
+        name: tensor.to(backbone.device).float()
+        for name, tensor in recipe.head.items()
+        if name != CLASS_EMBEDDINGS
+    }
     feature_stats, head_tensors = FeatureStats.from_tensors(tensors)
     if spec.feature_level is not FeatureLevel.projected:
         tower = with_feature_levels(tower, feature_stats=feature_stats)

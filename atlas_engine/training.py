@@ -41,6 +41,7 @@ from atlas_engine.data.preprocess import to_pixels
 from atlas_engine.data.split import Split, near_duplicate_groups, require_two_groups, split_groups
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import ConfigError, SupportError, unknown_name
+from atlas_engine.heads.base import class_prototypes
 
 __all__ = ["TrainSettings", "TrainingMoment", "Work", "check_name", "train_vector"]
 
@@ -101,8 +102,7 @@ def train_vector(
     # read the images, split them, and make the frozen text head
     files = _sample_files(folder, chosen)
     data = yield from _read_data(engine, files, folder.classes, chosen)
-    head = engine.head(classes, templates=chosen.templates).clone()
-    task, test = data.task(head, engine.backbone.logit_scale), data.subset(data.split.test)
+    task, test = data.task(engine, classes, chosen.templates), data.subset(data.split.test)
 
     # measure the base, fine-tune, measure again
     yield TrainingMoment("measuring", 0, 2)
@@ -152,11 +152,21 @@ class _TrainingData:
         labels = torch.tensor([self.files[index].label for index in positions], dtype=torch.long)
         return LabelledPixels(self.pixels[list(positions)], labels)
 
-    def task(self, head: Tensor, logit_scale: float) -> TrainingTask:
+    def task(self, engine: Atlas, classes: Sequence[str], templates: str | None) -> TrainingTask:
+        """The task under the class names, or under prototypes of its training part (`starting_head`)."""
         train, val = self.subset(self.split.train), self.subset(self.split.val)
-        return TrainingTask(
-            head=head, logit_scale=logit_scale, train=train, val=val if len(val) else None, view=self.view
+        task = TrainingTask(
+            head=torch.empty(0),
+            logit_scale=engine.backbone.logit_scale,
+            train=train,
+            val=val if len(val) else None,
+            view=self.view,
         )
+        if engine.reads_class_names:
+            return replace(task, head=engine.head(classes, templates=templates).clone())
+        features = task.unit_features(engine.backbone.visual, train.pixels)
+        labels = train.labels.to(features.device)
+        return replace(task, head=class_prototypes(features, labels, len(classes)))
 
 
 def _sample_files(folder: ClassFolder, settings: TrainSettings) -> tuple[LabelledFile, ...]:
@@ -253,6 +263,7 @@ def _provenance(
         "kind": tuned.kind,
         "model": engine.backbone.name,
         "templates": json.dumps(find_templates(settings.templates or engine.backbone.templates)),
+        **({} if engine.reads_class_names else {"head": "prototypes"}),
         "classes": str(1 + max(file.label for file in data.files)),
         "images": str(len(data.files)),
         "train_images": str(len(split.train)),

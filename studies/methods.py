@@ -119,8 +119,8 @@ class Solver:
         self.shots = functools.lru_cache(maxsize=1)(functools.partial(shot_pixels, engine))
 
     def text(self, problem: Problem) -> Tensor:
-        """The embeddings of the class names, (C D)."""
-        return self.engine.head(problem.support.classes).clone()
+        """The embeddings of the class names, or prototypes of the shots where none reads them, (C D)."""
+        return self.engine.starting_head(problem.support)
 
     def _zero_shot(self, pixels: Tensor) -> TimedFeatures:
         """Features of pixels (N 3 S S) under the base model."""

@@ -43,6 +43,7 @@ class AdaptContext:
     tasks: tuple[TaskData, ...]
     validation: TaskData | None = None  # more labelled images of the only task, to choose the best epoch
     templates: tuple[str, ...] | None = None  # that the class names were put into; None for the model's own
+    prototypes: bool = False  # whether the class embeddings are means of the support's features
 
     # ---- for a context with one task
 

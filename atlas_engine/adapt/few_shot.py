@@ -17,11 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from atlas_engine import runtime
 from atlas_engine.adapt.context import AdaptContext
@@ -37,6 +39,7 @@ from atlas_engine.adapt.slopes import Slopes
 from atlas_engine.adapt.trainable import LAM, Forward, TrainableWithHeads
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.adapt.verdict import (
+    PROTOTYPES,
     decide_verdict,
     estimate_accuracies,
     held_out_folds,
@@ -47,10 +50,10 @@ from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.config import setting
 from atlas_engine.data.augment import Augment, ResizedCrop
-from atlas_engine.heads.base import Head, LabelledFeatures, ZeroShot
+from atlas_engine.heads.base import Head, LabelledFeatures, ZeroShot, class_prototypes
 from atlas_engine.heads.registry import HEADS, FeatureLevel
 from atlas_engine.objectives.supervised import CrossEntropy
-from atlas_engine.recipe import Json, Recipe
+from atlas_engine.recipe import CLASS_EMBEDDINGS, Json, Recipe
 from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
 
 __all__ = ["FewShotConfig", "FewShotResources", "adapt_few_shot", "effective_few_shot_config"]
@@ -165,6 +168,7 @@ class _FewShotRun:
         )
         self.random = runtime.generator(seed)
         self.progress = Progress()
+        self.start = PROTOTYPES if context.prototypes else ZERO_SHOT
 
     def steps(self) -> Generator[Step, None, AdaptResult]:
         """Run the method: a head alone, `auto` with its checks, or another method without them."""
@@ -187,21 +191,25 @@ class _FewShotRun:
         labels = self.context.labels
         # folds: each is held out of one training, and the last training sees all images
         images = self.labelled(inputs[:1])
-        folds = held_out_folds(images, folds=self.config.folds, seed=self.seed)
+        folds = held_out_folds(
+            images, folds=self.config.folds, seed=self.seed, every_class=self.context.prototypes
+        )
         fold_labels = labels_per_fold(labels, folds)  # (R N)
         # preview: a head on zero-shot features
         heads = self.starting_heads(self.labelled(inputs), fold_labels)
-        zero_shot = HEADS["none"].fit_alone(images)
+        zero_shot = self.zero_shot_heads(images, fold_labels)
         logits = {
-            ZERO_SHOT: zero_shot.logits(images.features),
+            ZERO_SHOT: out_of_fold_logits(
+                folds, lambda run, rows: zero_shot[run].logits(images.features[rows])
+            ),
             PREVIEW: out_of_fold_logits(folds, lambda run, rows: heads[run].logits(images.features[rows])),
         }
-        recipes = {ZERO_SHOT: self.recipe(ZERO_SHOT, zero_shot), PREVIEW: self.recipe(PREVIEW, heads[-1])}
-        self.progress.estimates = estimate_accuracies(logits, labels, folds)
+        recipes = {ZERO_SHOT: self.recipe(ZERO_SHOT, zero_shot[-1]), PREVIEW: self.recipe(PREVIEW, heads[-1])}
+        self.progress.estimates = estimate_accuracies(logits, labels, folds, start=self.start)
         yield self.progress.phase("preview", 0, 1, share=PREVIEW_SHARE, preview=recipes[PREVIEW])
         # look and learn: λ of all trainings side by side
         views = yield from self.look(inputs[1:])
-        trainable = self.trainable(self.training_heads(heads, images))
+        trainable = self.trainable(self.training_heads(heads, images, fold_labels))
         loop = yield from self.learn(trainable, views, fold_labels)
         # fit: a head per training at its kept λ; a run that was stopped has its preview only
         if loop.outcome is Outcome.finished:
@@ -214,16 +222,17 @@ class _FewShotRun:
                 ),
             )
             recipes[LEARNED] = self.recipe(LEARNED, heads[-1], lam[-1])
-            self.progress.estimates = estimate_accuracies(logits, labels, folds)
+            self.progress.estimates = estimate_accuracies(logits, labels, folds, start=self.start)
         # verdict: the method that held-out images favour
-        verdict = decide_verdict(logits, labels, folds)
+        verdict = decide_verdict(logits, labels, folds, start=self.start)
         return self.finish(verdict.kept, recipes[verdict.kept], loop=loop, verdict=verdict)
 
     def learn_unchecked(self, inputs: Sequence[Tensor]) -> Generator[Step, None, AdaptResult]:
         """Train the chosen method on all images, and keep it whether it helps or not."""
         views = yield from self.look(inputs[1:])
         labels, images = self.context.labels[None], self.labelled(inputs)
-        trainable = self.trainable(self.training_heads(self.starting_heads(images, labels), images))
+        heads = self.starting_heads(images, labels)
+        trainable = self.trainable(self.training_heads(heads, images, labels))
         if self.method.slopes:
             trainable = yield from self.start_from_slopes(trainable, inputs[0], views, labels)
         if self.method.objective is None:
@@ -383,14 +392,38 @@ class _FewShotRun:
     def starting_heads(self, images: LabelledFeatures, labels: Int[Tensor, "R N"]) -> list[Head]:
         """A head for each row of labels, fitted or initialised; `images` may hold views after the images."""
         make = self.head.fit_alone if self.method.fitted_start else self.head.initialise
-        return [make(images.with_labels(row.repeat(1 + self.head.extra_views))) for row in labels]
+        return [make(self.relabelled(images, row)) for row in labels]
 
-    def training_heads(self, heads: Sequence[Head], images: LabelledFeatures) -> Sequence[Head]:
+    def zero_shot_heads(self, images: LabelledFeatures, labels: Int[Tensor, "R N"]) -> list[Head]:
+        """For each row of labels, the class names alone, or the prototypes of the images that it labels."""
+        return [ZeroShot.fitted(self.relabelled(images, row)) for row in labels]
+
+    def relabelled(self, images: LabelledFeatures, labels: Int[Tensor, " N"]) -> LabelledFeatures:
+        """The same features with other labels; prototypes are made anew, from these labels alone.
+
+        `images` may hold views after the images.
+        """
+        other = images.with_labels(labels.repeat(len(images.labels) // len(labels)))
+        if not self.context.prototypes or torch.equal(labels, self.context.labels):
+            return other
+        prototypes = class_prototypes(self.base_features, labels, len(self.context.text))
+        text, _ = self.part.zero_shot_head(prototypes, images.features.shape[1])
+        return replace(other, text=text)
+
+    @cached_property
+    def base_features(self) -> Float[Tensor, "N D"]:
+        """Projected features of length 1 of the unaugmented images, from the base model."""
+        features = self.part.features(self.part.activations(self.context.pixels.float() / 255))
+        return F.normalize(features[:, : self.context.text.shape[1]], dim=-1)
+
+    def training_heads(
+        self, heads: Sequence[Head], images: LabelledFeatures, labels: Int[Tensor, "R N"]
+    ) -> Sequence[Head]:
         """The heads that λ is trained under: these, or zero-shot where the head is fitted after λ.
 
         A head that already fits the images well leaves λ hardly any loss to learn from.
         """
-        return [ZeroShot.fitted(images)] * len(heads) if self.head.fit_after else heads
+        return self.zero_shot_heads(images, labels) if self.head.fit_after else heads
 
     def trainable(self, heads: Sequence[Head], lam: Tensor | None = None) -> TrainableWithHeads:
         """λ and a head for each training; λ starts at `lam`, by default at 0."""
@@ -438,12 +471,15 @@ class _FewShotRun:
         kind = FEW_SHOT_METHODS[method].head
         stats = self.part.feature_stats if HEADS[kind].feature_level is FeatureLevel.multi_scale else None
         tensors = {**head.tensors, **(stats.tensors if stats else {})}
+        head_tensors = {name: tensor.half() for name, tensor in tensors.items()}
+        if self.context.backbone.encode_text is None:  # the recipe's user could not make them
+            head_tensors[CLASS_EMBEDDINGS] = self.context.text
         return build_recipe(
             self.context,
             self.part.coefficients(lam),
             method=method,
             head=kind,
-            head_tensors={name: tensor.half() for name, tensor in tensors.items()},
+            head_tensors=head_tensors,
             config={**self.config.as_dict(), **self.selection_facts()},
             seed=self.seed,
         )

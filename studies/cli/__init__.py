@@ -28,15 +28,21 @@ COMMANDS: CommandTable = {
     "eval add": CommandRow("studies.cli.arithmetic:add", "Compare ways to add tasks."),
     "eval transfer": CommandRow("studies.cli.transfer:transfer", "Learn on one domain, ask about others."),
     "eval peft": CommandRow("studies.cli.peft:peft", "Compare coefficients in K parts with LoRA."),
+    "eval true-clip": CommandRow(
+        "studies.cli.true_clip:true_clip", "Compare methods on CLIP's own image tower."
+    ),
     "eval disentangle": CommandRow(
         "studies.cli.peft:disentangle", "How vectors get along, and how few numbers do."
     ),
     "eval donors": CommandRow("studies.cli.bank:donors", "What each vector of a bank is good for."),
     "eval bits": CommandRow("studies.cli.bank:bits", "What a bank loses in fewer bits."),
     "eval selection": CommandRow("studies.cli.bank:selection", "Which vectors to use, if only some."),
-    "model": GroupRow("The model that ships.", ("atlas model align --help", "atlas model compare --help")),
+    "model": GroupRow(
+        "The model that ships, and others.", ("atlas model align --help", "atlas model compare --help")
+    ),
     "model align": CommandRow(
         "studies.cli.model:align", "Rebuild the bundled model from packages and images."
     ),
     "model compare": CommandRow("studies.cli.model:compare", "Compare image towers to build on."),
+    "model fetch": CommandRow("studies.cli.model:fetch", "Fetch CLIP's own image tower, without text."),
 }

