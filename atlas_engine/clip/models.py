@@ -9,7 +9,7 @@
 A local file is read without running anything in it. OpenAI's weights need QuickGELU: where the file shows
 that it holds such weights (`checkpoints.activation`), ViT-B-32 means ViT-B-32-quickgelu.
 
-The hub is probed once, with a short time-out, before anything is fetched. A machine that cannot reach it gets
+The hub is probed, with a short time-out, before anything is fetched. A machine that cannot reach it gets
 an error within seconds, and a model that was fetched before opens without the hub.
 """
 
