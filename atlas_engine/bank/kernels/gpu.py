@@ -137,7 +137,7 @@ def _launch(product: str, stored: StoredNumbers, tensors: tuple[Tensor, ...], *,
     runs_at_once = _runs_at_once(runs)
     grid = (-(-stored_count // elements), -(-runs // runs_at_once))
     numbers = (stored.task_count, stored_count, stored.scale[0].numel(), runs, rows.stride(0), stored.group)
-    with torch.cuda.device_of(rows):
+    with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
         getattr(_import_loops(), product)[grid](
             stored.data,
             stored.scale,
