@@ -266,4 +266,5 @@ def _saved_nbytes(forward: Callable[[Tensor], Tensor], images: Tensor, *, leave_
 
 def _storage_of(tensor: Tensor) -> int:
     """What tells the memory of two tensors apart, also on the meta device, where addresses are 0."""
-    return tensor.untyped_storage()._cdata
+    identity: int = tensor.untyped_storage()._cdata
+    return identity

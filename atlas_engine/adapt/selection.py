@@ -140,7 +140,9 @@ def _base_gradient(
     known = dict(tower.named_parameters())
     leaves = {name: known[name].requires_grad_() for name in bank.blocks.names}
     with torch.inference_mode(False), torch.enable_grad():
-        batches = zip(activations.split(IMAGES_AT_ONCE), labels.split(IMAGES_AT_ONCE), strict=True)
+        batches = zip(
+            torch.split(activations, IMAGES_AT_ONCE), torch.split(labels, IMAGES_AT_ONCE), strict=True
+        )
         for images, own in batches:
             features = F.normalize(part.run_tower(tower, images), dim=-1)
             head, scale = part.zero_shot_head(text, features.shape[1])
