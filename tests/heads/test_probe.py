@@ -65,9 +65,7 @@ def test_two_images_move_the_names_by_the_closed_form_at_any_logit_scale():
     f1, f2, *names = torch.eye(4)
     for logit_scale in (20.0, 100.0):
         labels = torch.tensor([0, 1])
-        support = LabelledFeatures(
-            torch.stack([f1, f2]), labels, torch.stack(names), logit_scale=logit_scale
-        )
+        support = LabelledFeatures(torch.stack([f1, f2]), labels, torch.stack(names), logit_scale=logit_scale)
         moved = Probe.fitted(support, prior="text", inverse_strength=1e-2).weight - logit_scale * support.text
         wanted = 0.5e-2 * torch.stack([f1 - f2, f2 - f1])
         torch.testing.assert_close(moved, wanted, atol=1e-4, rtol=0)  # answers leave ½ by a hundredth

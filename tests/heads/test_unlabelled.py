@@ -150,10 +150,7 @@ def test_classes_are_used_in_the_proportions_given():
     some = features[labels < 2]  # of four classes the first two are there
     there = torch.tensor([0.49, 0.49, 0.01, 0.01])
     with_equal, with_given = (
-        fit_balanced_head(some, start, proportions=proportions)
-        .logits(some)
-        .argmax(dim=1)
-        .unique()
+        fit_balanced_head(some, start, proportions=proportions).logits(some).argmax(dim=1).unique()
         for proportions in (None, there)
     )
     assert len(with_equal) > 2
