@@ -168,7 +168,7 @@ class LowRankPanel(Panel):
 
     @override
     def inner(self, g: Tensor) -> Tensor:
-        return self.inner_rows(g, rows=self.u.shape[1]).sum(dim=1).unsqueeze(-1)
+        return self._projected(g).sum(dim=(1, 3)).unsqueeze(-1)
 
     @override
     def combine_rows(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
@@ -180,9 +180,13 @@ class LowRankPanel(Panel):
 
     @override
     def inner_rows(self, g: Tensor, *, rows: int) -> Tensor:
+        return self._projected(g).sum(dim=3)  # (R rows T)
+
+    def _projected(self, g: Tensor) -> Tensor:
+        """The products whose sums are ⟨τ[t], g⟩ per row, (R rows T r)."""
         u, v = self._side_by_side(g.dtype)
         projected = g.reshape(-1, self.alignment) @ v.t()  # (R·rows cols) @ (cols T·r)
-        return (projected.view(g.shape[0], *u.shape) * u).sum(dim=3)  # (R rows T)
+        return projected.view(g.shape[0], *u.shape) * u
 
     def _side_by_side(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The factors with tasks side by side: u (rows T r) and v (T·r cols)."""

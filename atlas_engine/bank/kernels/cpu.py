@@ -39,8 +39,9 @@ MIN_ROW = 32
 _CHUNK = 2**14
 """Columns that a thread draws at a time: long enough to stream."""
 
-_SUMMED_ONE_RUN, _SUMMED_RUNS = _CHUNK, 2**11
-"""Columns whose products are summed in float32 before sums are summed."""
+_CHUNK_RUNS = 2**11
+"""The same with several runs and one weight per task. It decides which numbers are rounded together: a change
+would change the last bit of answers."""
 
 _NONTEMPORAL_NUMEL = 2**18
 """From this length on, results would be out of the cache before they are read again: store them past it."""
@@ -110,17 +111,17 @@ def combine_rows(stored: StoredNumbers, w: Tensor, *, start: Tensor, into: Tenso
     sizes = (stride, row, stored.group, stored.packed_width)
     is_aligned = into.data_ptr() % 64 == 0 and all(size % 16 == 0 for size in sizes)
     nontemporal = int(is_aligned and n >= _NONTEMPORAL_NUMEL)
+    chunk = _CHUNK_RUNS if runs > 1 and w.shape[1] == 1 else _CHUNK
     scratch = _scratch("combine", tasks=T, runs=runs)
     tensors = (stored.data, stored.scale, weights, start, into, scratch)
-    numbers = (T, n, runs, stride, row, stored.group, stored.packed_width, _CHUNK, _widens(stored, runs))
-    threads = min(len(scratch), -(-n // _CHUNK))
+    numbers = (T, n, runs, stride, row, stored.group, stored.packed_width, chunk, _widens(stored, runs))
+    threads = min(len(scratch), -(-n // chunk))
     _run_in_threads(_compiled("combine", stored.storage), tensors, (*numbers, nontemporal), threads=threads)
 
 
 def inner(stored: StoredNumbers, g: Tensor) -> Tensor:
     """⟨τ[t], g⟩ per run and task, (R n) -> (R T)."""
-    summed = _SUMMED_ONE_RUN if g.shape[0] == 1 else _SUMMED_RUNS
-    return _row_sums(stored, g, row=summed).sum(0)
+    return _row_sums(stored, g, row=_CHUNK if g.shape[0] == 1 else _CHUNK_RUNS).sum(0)
 
 
 def inner_rows(stored: StoredNumbers, g: Tensor, *, rows: int) -> Tensor:
