@@ -7,6 +7,9 @@
 
 The rule: first train fewer folds at once, which changes no answer; then store the bank more narrowly; then
 use fewer vectors.
+
+Counted is what is held from step to step, and what autograd keeps of a batch. What the backward pass, the
+kernels and the allocator need for a moment comes on top: leave room for it.
 """
 
 from __future__ import annotations
