@@ -11,6 +11,10 @@ from jaxtyping import install_import_hook
 
 import tests.shapes  # noqa: F401 - named by the hook below
 
+# Some virtual machines announce AMX and kill the process that uses it: matrix products in bfloat16 do
+# without. Torch reads this at its first product.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 # Shapes in the signatures of these packages are checked at every call while the tests run.
 install_import_hook(
     [f"atlas_engine.{name}" for name in ("adapt", "compose", "heads", "objectives")],

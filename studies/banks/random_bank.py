@@ -33,7 +33,8 @@ def random_bank(bank: TaskVectorBank, *, seed: int = 0) -> TaskVectorBank:
         m = bank.blocks.index(block)
         draw = generator(seed * 1_000_003 + m)
         noise = torch.randn(len(bank), block.numel, generator=draw)
-        return noise * (norms[:, m] / noise.norm(dim=1)).unsqueeze(1)
+        scale: Tensor = norms[:, m] / noise.norm(dim=1)  # (T)
+        return noise * scale[:, None]
 
     infos = [
         replace(info, digest=hashlib.sha256(f"random {seed} {info.digest}".encode()).hexdigest())

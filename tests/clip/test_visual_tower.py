@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, normalize
 
@@ -12,9 +12,10 @@ from atlas_engine import runtime
 from atlas_engine.clip.models import open_backbone
 from atlas_engine.clip.visual_tower import FILE_VARIABLE, NAME, is_visual_tower, tower_path
 from atlas_engine.compose.encoder import ComposedEncoder, cosine_logits
+from atlas_engine.compose.export import export
 from atlas_engine.errors import ModelError
 from atlas_engine.library import available_models
-from tests.tiny import tiny_bank, tiny_composer
+from tests.tiny import tiny_bank, tiny_composer, tiny_lam
 from tests.visual_towers import CPU, real_tower_name, small_visual, write_small_tower
 
 
@@ -131,3 +132,20 @@ def test_one_step_on_the_real_tower_has_the_gradient_of_autograd(real):
     found = composition.gradient()
     # float32 sums over 86 million weights in another order
     assert float((found - wanted).norm() / wanted.norm()) < 1e-5
+
+
+@pytest.mark.slow
+def test_weights_composed_on_the_real_tower_are_exported_and_open_again(real, tmp_path):
+    encoder = ComposedEncoder(real.visual, tiny_composer(real.visual, tasks=2, size=0.02))
+    lam = tiny_lam(encoder)
+    state = {f"visual.{name}": weights for name, weights in real.visual.state_dict().items()}
+    export(tmp_path / "whole.safetensors", state=state, theta=encoder.composer.compose(lam))
+    alone = {
+        name.removeprefix("visual."): one for name, one in load_file(tmp_path / "whole.safetensors").items()
+    }
+    save_file(alone, tmp_path / "t.safetensors")
+    again = open_backbone(f"{NAME}@{tmp_path / 't.safetensors'}", device=CPU)
+    images = real.as_input(noise(1, 128))
+    with torch.no_grad():
+        found, wanted = normalize(again.visual(images), dim=-1), encoder.at(lam).features(images)
+    assert torch.equal(found, wanted)

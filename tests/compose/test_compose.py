@@ -139,7 +139,11 @@ def test_a_bank_with_one_left_out_composes_like_one_that_never_had_it():
     assert shared.shape == apart.shape
     for name, theta in shared.compose(lam).items():
         assert torch.allclose(theta, apart.compose(lam)[name], atol=1e-7)
-    assert torch.allclose(shared.gradient(base_gradient()), apart.gradient(base_gradient()), atol=1e-8)
+    one, other = (composer.gradient(base_gradient()) for composer in (shared, apart))
+    # the two sum the same float32 products in an order of their own: off by some eps of |τ|·|g|
+    lengths = torch.stack([base_gradient()[block.name].norm() for block in apart.blocks])
+    rounding = 4 * torch.finfo(torch.float32).eps * apart.bank.block_norms * lengths
+    assert ((one - other).abs() <= rounding).all()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
