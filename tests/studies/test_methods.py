@@ -30,6 +30,7 @@ MIXING = (
     "atlas+tip",
     "atlas+lpp",
     "atlas+text-probe",
+    "atlas-rows+text-probe",
     "paper",
     "paper+tip",
     "paper+lpp",
