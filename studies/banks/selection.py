@@ -36,10 +36,15 @@ Strategy = Callable[["_Chooser", Problem, int], TaskVectorBank]  # the number is
 def selection_variants(
     engine: Atlas, bank: TaskVectorBank, *, budgets: Sequence[int] = BUDGETS
 ) -> list[BankVariant]:
-    """Every strategy at every budget below the number of vectors, and the whole bank."""
+    """Every strategy at every budget below the number of vectors, and the whole bank.
+
+    `features` is left out where a vector has no centroid: an imported checkpoint brings none.
+    """
     chooser = _Chooser(engine, bank)
     small = [budget for budget in sorted(set(budgets)) if budget < len(bank)]
-    variants = [_variant(chooser, name, budget) for budget in small for name in STRATEGIES]
+    known = all(info.centroid for info in bank.infos)
+    names = [name for name, choose in STRATEGIES.items() if known or choose is not _by_features]
+    variants = [_variant(chooser, name, budget) for budget in small for name in names]
     return [*variants, whole_bank_variant(bank)]
 
 
@@ -126,6 +131,7 @@ def _selection_table(title_end: str, trials: Sequence[Trial]) -> ResultTable:
             seed_mean(whole).percent(),
         )
         for name in STRATEGIES
+        if where(trials, arm=name) or not budgets
     ]
     zero_shot = seed_mean(whole, lambda trial: trial.zero_shot)
     title = f"Accuracy in %, {whole[0].shots} shots, {title_end} (zero-shot {zero_shot.percent()})"

@@ -1,4 +1,4 @@
-"""One step of `paper` on the image tower of ViT-B/32, with random weights, against autograd."""
+"""One step of `paper` on the whole image tower of ViT-B/32, with random weights, against autograd."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_parameters_keep_their_names_and_the_tower_stays_as_it_is(kind):
 
 
 def test_the_projection_of_a_vit_is_used_where_it_stands_in_the_tower():
-    """Features at another projection are those of the tower that has it, for tokens and pooled patches."""
+    """z at another projection is z of the tower that has it, for both orders of norm and pooling."""
     images = tiny_images(3)
     for pooling in ({}, {"pool_type": "avg", "final_ln_after_pool": True}):
         visual = frozen_copy(small_tower("vit"))

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from atlas_engine.bank.select import select_by_gradient, select_random
-from atlas_engine.errors import BankError
 from studies.banks.selection import STRATEGIES, base_gradient, selection_tables, selection_variants
 from studies.problems.few_shot import draw_problem
 from tests.studies.banks.fake_trials import fake_trial
@@ -78,10 +77,10 @@ def test_strategies_choose_as_the_bank_does(tiny, bank, problem):
     assert mixed.infos[0].provenance["mixed from"].startswith("colours")
 
 
-def test_features_need_a_bank_with_centroids(tiny, bank, problem):
+def test_features_are_left_out_for_a_bank_without_centroids(tiny, bank, problem):
     mixed = chosen(tiny, bank, problem, "gradient per block", 2)
-    with pytest.raises(BankError, match="no feature centroid"):
-        chosen(tiny, mixed, problem, "features", 1)
+    names = {variant.name for variant in selection_variants(tiny, mixed, budgets=[1])}
+    assert names == {"random", "gradient", "gradient per block", "all"}
 
 
 # ---- the report, by numbers worked out by hand
