@@ -29,7 +29,7 @@ COMMANDS: CommandTable = {
     "eval transfer": CommandRow("studies.cli.transfer:transfer", "Learn on one domain, ask about others."),
     "eval peft": CommandRow("studies.cli.peft:peft", "Compare coefficients in K parts with LoRA."),
     "eval true-clip": CommandRow(
-        "studies.cli.true_clip:true_clip", "Compare methods on CLIP's own image tower."
+        "studies.cli.true_clip:true_clip", "Compare few-shot methods on a true CLIP tower."
     ),
     "eval disentangle": CommandRow(
         "studies.cli.peft:disentangle", "How vectors get along, and how few numbers do."
@@ -44,5 +44,7 @@ COMMANDS: CommandTable = {
         "studies.cli.model:align", "Rebuild the bundled model from packages and images."
     ),
     "model compare": CommandRow("studies.cli.model:compare", "Compare image towers to build on."),
-    "model fetch": CommandRow("studies.cli.model:fetch", "Fetch CLIP's own image tower, without text."),
+    "model fetch": CommandRow(
+        "studies.cli.model:fetch", "Fetch CLIP's own image tower from a package registry."
+    ),
 }
