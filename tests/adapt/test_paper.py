@@ -40,6 +40,7 @@ def test_the_settings_are_the_papers_unless_others_are_given():
     paper = FEW_SHOT_METHODS["paper"]
     own = effective_few_shot_config(FewShotConfig(), paper, images=300)
     assert (own.lr, own.weight_decay, own.batch, own.epochs) == (0.1, 0.1, 128, 10)
+    assert own.micro_batch == 32, "a stop takes effect within a step of 128 images"
     assert (own.schedule, own.gradient, own.keep) == ("cosine", "normalised", "last")
     assert own.steps == 10 * 10, "ten batches an epoch at least"
     assert effective_few_shot_config(FewShotConfig(), paper, images=12_800).steps == 10 * 100
