@@ -6,10 +6,14 @@
 
 As on the real hub, a repository is listed with sizes and, for weights, sha256 (`/api/models/…?blobs=true`),
 and a file is described by HEAD and sent by GET, in part where a Range is asked for (`/…/resolve/main/…`).
+
+It takes uploads too, from clients with its token: a repository is created, weights are sent by their sha256
+(Git LFS, as the client does where `HF_HUB_DISABLE_XET` is set), and a commit puts all files in their places.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.server
 import json
@@ -22,10 +26,13 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-COMMIT = "c" * 40
 STORED_BY_HASH = (".safetensors", ".bin", ".pt", ".pth")  # as large files: by sha256, not by git's own hash
 _LISTING = re.compile(r"/api/models/([^/]+/[^/]+)(?:/revision/[^/]+)?")
 _FILE = re.compile(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)")
+_PREUPLOAD = re.compile(r"/api/models/([^/]+/[^/]+)/preupload/main")
+_LFS_BATCH = re.compile(r"/([^/]+/[^/]+)\.git/info/lfs/objects/batch")
+_COMMIT = re.compile(r"/api/models/([^/]+/[^/]+)/commit/main")
+TOKEN = "hf_only-for-tests"  # what a client has to show to write
 
 
 @dataclass
@@ -36,6 +43,8 @@ class HubServer:
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     cuts: dict[str, int] = field(default_factory=dict)  # how often to cut the answers to a path
     announced: dict[str, str] = field(default_factory=dict)  # another sha256 than the file's own
+    private: dict[str, bool] = field(default_factory=dict)  # repositories that clients made
+    objects: dict[str, bytes] = field(default_factory=dict)  # weights that arrived, by sha256
 
     def __enter__(self) -> HubServer:
         handler = type("BoundHandler", (_Handler,), {"hub": self})
@@ -64,6 +73,11 @@ class HubServer:
         """The Range ("" if none) of each GET of a file of that name."""
         return [span for method, path, span in self.requests if method == "GET" and path.endswith(f"/{name}")]
 
+    def commit(self, repository: str) -> str:
+        """The commit of a repository: another one after every push."""
+        files = sorted(path for path in (self.folder / repository).rglob("*") if path.is_file())
+        return hashlib.sha1(b"".join(path.read_bytes() for path in files)).hexdigest()
+
     def sha256(self, repository: str, name: str) -> str:
         own = hashlib.sha256((self.folder / repository / name).read_bytes()).hexdigest()
         return self.announced.get(f"{repository}/{name}", own)
@@ -78,6 +92,64 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path = unquote(urlsplit(self.path).path)
+        self.hub.requests.append(("POST", path, ""))
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            self._send_json({"error": "Invalid credentials"}, status=401)
+        elif path == "/api/repos/create":
+            self._create(json.loads(body))
+        elif path == "/api/validate-yaml":
+            self._send_json({"errors": [], "warnings": []})
+        elif _PREUPLOAD.fullmatch(path):
+            self._send_json({"files": [self._upload_mode(file) for file in json.loads(body)["files"]]})
+        elif _LFS_BATCH.fullmatch(path):
+            self._send_json({"objects": [self._place(item) for item in json.loads(body)["objects"]]})
+        elif match := _COMMIT.fullmatch(path):
+            self._commit(match[1], [json.loads(line) for line in body.splitlines()])
+        else:
+            self._send_json({}, status=404)
+
+    def do_PUT(self) -> None:
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.hub.objects[hashlib.sha256(data).hexdigest()] = data
+        self._send(200, b"", {}, with_body=False)
+
+    def _create(self, asked: dict[str, object]) -> None:
+        repository = f"{asked['organization']}/{asked['name']}"
+        is_private = asked.get("private") is True or asked.get("visibility") == "private"
+        known = repository in self.hub.private
+        self.hub.private.setdefault(repository, is_private)
+        (self.hub.folder / repository).mkdir(parents=True, exist_ok=True)
+        self._send_json(
+            {"url": f"{self.hub.address}/{repository}", "id": repository}, status=409 if known else 200
+        )
+
+    def _upload_mode(self, file: dict[str, str]) -> dict[str, object]:
+        mode = "lfs" if file["path"].endswith(STORED_BY_HASH) else "regular"
+        return {"path": file["path"], "uploadMode": mode, "shouldIgnore": False, "oid": None}
+
+    def _place(self, item: dict[str, object]) -> dict[str, object]:
+        upload = {"href": f"{self.hub.address}/lfs/{item['oid']}"}
+        return {"oid": item["oid"], "size": item["size"], "actions": {"upload": upload}}
+
+    def _commit(self, repository: str, lines: list[dict[str, dict[str, str]]]) -> None:
+        root = self.hub.folder / repository
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "file":
+                (root / value["path"]).write_bytes(base64.b64decode(value["content"]))
+            elif line["key"] == "lfsFile":
+                (root / value["path"]).write_bytes(self.hub.objects[value["oid"]])
+        commit = self.hub.commit(repository)
+        address = f"{self.hub.address}/{repository}/commit/{commit}"
+        self._send_json({"success": True, "commitOid": commit, "commitUrl": address})
+
+    def _send_json(self, value: object, *, status: int = 200) -> None:
+        headers = {"Content-Type": "application/json"}
+        self._send(status, json.dumps(value).encode(), headers, with_body=True)
 
     def log_message(self, *_: object) -> None:
         return
@@ -106,13 +178,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if file.suffix in STORED_BY_HASH:
                 row["lfs"] = {"size": size, "sha256": self.hub.sha256(repository, name), "pointerSize": 134}
             siblings.append(row)
-        listing = {"id": repository, "modelId": repository, "sha": COMMIT, "siblings": siblings}
+        listing = {
+            "id": repository,
+            "modelId": repository,
+            "sha": self.hub.commit(repository),
+            "siblings": siblings,
+        }
         headers = {"Content-Type": "application/json"}
         self._send(200, json.dumps(listing).encode(), headers, with_body=with_body)
 
     def _send_file(self, repository: str, name: str, *, with_body: bool) -> None:
         file = self.hub.folder / repository / name
-        headers = {"X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        headers = {"X-Repo-Commit": self.hub.commit(repository), "Accept-Ranges": "bytes"}
         if not file.is_file():
             known = (self.hub.folder / repository).is_dir()
             headers["X-Error-Code"] = "EntryNotFound" if known else "RepoNotFound"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from atlas_engine.predictions import Comparison
     from atlas_engine.result import AdaptResult
 
-__all__ = ["add", "comparison_table", "few_shot", "negate", "print_result"]
+__all__ = ["add", "comparison_table", "few_shot", "negate", "print_result", "read_support"]
 
 arithmetic_options = all_of(
     recipe_option,
@@ -58,7 +59,10 @@ arithmetic_options = all_of(
     "atlas adapt few-shot my_photos -o mine.atlas.safetensors",
     "atlas adapt few-shot my_photos.zip --query new/*.jpg --json",
 )
-@click.argument("folder", metavar="DIR", type=PATH, help="one sub-folder a class, or a zip of them")
+@click.argument(
+    "folder", metavar="DIR", type=PATH,
+    help="one sub-folder a class, a zip of them, a .csv table, or an export of Label Studio or FiftyOne",
+)  # fmt: skip
 @recipe_option
 @click.option(
     "--query", cls=SeveralValues, multiple=True, type=PATH, metavar="IMAGE...",
@@ -68,6 +72,10 @@ arithmetic_options = all_of(
 @click.option(
     "--validation", metavar="DIR", type=PATH,
     help="more images of the same classes, to keep the best epoch by; not for auto",
+)  # fmt: skip
+@click.option(
+    "--negatives", metavar="DIR", type=PATH,
+    help="images that show none of the classes, to learn 'none of these' from",
 )  # fmt: skip
 @templates_option
 @model_option
@@ -84,6 +92,7 @@ def few_shot(
     query: tuple[Path, ...],
     method: str,
     validation: Path | None,
+    negatives: Path | None,
     templates: tuple[str, ...],
     model: str,
     bank: Path | None,
@@ -99,10 +108,13 @@ def few_shot(
     are held out in turn to see whether that helps; where it does not, it stays zero-shot. Ctrl-C keeps the
     best so far.
     """
+    from atlas_engine.data.decode import read_image
     from atlas_engine.engine import open as open_atlas
 
-    support = _read_support(folder, skip_unreadable=skip_unreadable)
-    more = None if validation is None else _read_support(validation, skip_unreadable=skip_unreadable)
+    support = read_support(folder, skip_unreadable=skip_unreadable)
+    more = None if validation is None else read_support(validation, skip_unreadable=skip_unreadable)
+    if negatives is not None:
+        support = support.with_negatives(tuple(read_image(file) for file in image_files([negatives])))
     with open_atlas(model, bank=bank) as engine:
         asked = engine.read_images(image_files(query)) if query else []
         run = engine.few_shot(
@@ -118,12 +130,16 @@ def few_shot(
         )
         result = run_with_progress(run, output=output)
         answers = engine.compare(asked, result.recipe) if asked else None
+    calibration = result.recipe.calibration
     facts = {
         "estimates": _estimate_facts(result),
+        "advice": None if result.advice is None else dataclasses.asdict(result.advice),
+        "calibration": None if calibration is None else dataclasses.asdict(calibration),
         "zero_shot": [] if answers is None else answers.zero_shot.as_rows(),
         "adapted": [] if answers is None else answers.adapted.as_rows(),
     }
     parts = [_estimate_table(result)] if result.estimates else []
+    parts += [] if result.advice is None else [result.advice.sentence]
     parts += [] if answers is None else [comparison_table(answers)]
     print_result(result, output, as_json=as_json, facts=facts, parts=parts)
 
@@ -168,8 +184,8 @@ def negate(
     from atlas_engine.engine import open as open_atlas
 
     folder = read_folder(target)
-    to_forget = _read_support(folder, skip_unreadable=skip_unreadable)
-    to_keep = _read_support(control, skip_unreadable=skip_unreadable)
+    to_forget = read_support(folder, skip_unreadable=skip_unreadable)
+    to_keep = read_support(control, skip_unreadable=skip_unreadable)
     with open_atlas(model, bank=bank) as engine:
         vector = vector or vector_of(engine.bank, folder.name)
         run = engine.negate(to_forget, to_keep, vector=vector, method=method, config=config, seed=seed)
@@ -213,7 +229,7 @@ def add(
     names = [folder.name for folder in read]
     if len(set(names)) < len(names):
         names = distinct_names(folders)
-    supports = [_read_support(folder, skip_unreadable=skip_unreadable) for folder in read]
+    supports = [read_support(folder, skip_unreadable=skip_unreadable) for folder in read]
     with open_atlas(model, bank=bank) as engine:
         tasks = dict(zip(names, supports, strict=True))
         run = engine.add(tasks, method=method, config=config, seed=seed)
@@ -251,8 +267,8 @@ def comparison_table(answers: Comparison) -> str:
     """Both models' first answers, image by image."""
     pairs = zip(answers.zero_shot.top(1), answers.adapted.top(1), answers.adapted.names, strict=True)
     rows = [
-        (name, old.label, round(100 * old.prob, 1), new.label, round(100 * new.prob, 1))
-        for ((old,), (new,), name) in pairs
+        (name, old.label, round(100 * old.prob, 1), answer, round(100 * new.prob, 1))
+        for ((old,), (new,), name), answer in zip(pairs, answers.adapted.answers, strict=True)
     ]
     return table(rows, ("image", "zero-shot", "%", "adapted", "%"))
 
@@ -276,7 +292,7 @@ def _estimate_table(result: AdaptResult) -> str:
     return table(rows, ("held out", "right %", "from", "to", "images"))
 
 
-def _read_support(folder: Path | ClassFolder, *, skip_unreadable: bool) -> Support:
+def read_support(folder: Path | ClassFolder, *, skip_unreadable: bool) -> Support:
     """The labelled images of a folder; what is odd about them is said on stderr."""
     from atlas_engine.data.support import Support
 

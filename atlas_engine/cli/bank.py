@@ -138,6 +138,7 @@ def show(*, bank: Path, as_json: bool) -> None:
 def _bank_facts(path: Path, file: BankFile) -> dict[str, Any]:
     return {
         "file": str(path),
+        "kind": file.kind,
         "storage": file.storage,
         "nbytes": path.stat().st_size,
         "nbytes_per_vector": file.nbytes // len(file.tasks),
@@ -256,6 +257,11 @@ def compress(*, bank: Path, output: Path, storage: str, as_json: bool) -> None:
 )
 @click.option("--storage", metavar="S", help="float32, float16 (default), int8, int4, low-rank-N")
 @click.option("--lora-alpha", type=float, metavar="A", help="of LoRA files that do not tell theirs")
+@click.option(
+    "--kind",
+    metavar="K",
+    help="how they were tuned: standard, lora or linear (default: lora for LoRA files, else standard)",
+)
 @json_flag
 def import_checkpoints(
     *,
@@ -264,6 +270,7 @@ def import_checkpoints(
     output: Path | None,
     storage: str | None,
     lora_alpha: float | None,
+    kind: str | None,
     as_json: bool,
 ) -> None:
     """Make a bank from checkpoints.
@@ -274,12 +281,13 @@ def import_checkpoints(
     import torch
 
     from atlas_engine.bank.storage import storage_named
+    from atlas_engine.bank.vector import check_kind
     from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
     from atlas_engine.clip.checkpoints.sources import find_sources, nbytes_to_fetch
     from atlas_engine.clip.models import model_files_to_fetch, open_backbone
     from atlas_engine.library import STORAGE, import_bank
 
-    storage = storage_named(storage or STORAGE).name
+    storage, kind = storage_named(storage or STORAGE).name, None if kind is None else check_kind(kind)
     public = PUBLIC_BANKS.get(sources[0]) if len(sources) == 1 else None
     if output is None and public is None:
         raise click.UsageError("say where to: -o OUT. Only a public bank, alone, has a place of its own.")
@@ -293,7 +301,13 @@ def import_checkpoints(
     with ProgressBar(to_fetch or len(found), "importing", in_bytes=to_fetch > 0) as progress:
         backbone = open_backbone(model, device=torch.device("cpu"), on_bytes=progress.advance)
         imported = import_bank(
-            found, backbone, target, storage=storage, on_bytes=progress.advance, lora_alpha=lora_alpha
+            found,
+            backbone,
+            target,
+            storage=storage,
+            on_bytes=progress.advance,
+            lora_alpha=lora_alpha,
+            kind=kind,
         )
         for vector in imported:
             vectors.append(vector)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.methods import FEW_SHOT_METHODS
+from atlas_engine.adapt.settings import FewShotConfig
 from atlas_engine.cli.options import bank_option, command, json_flag, method_option, model_option, positive
 from atlas_engine.cli.output import emit, emit_json
+from atlas_engine.errors import ConfigError
 
 __all__ = ["plan"]
-
-DEFAULTS = FewShotConfig()
 
 
 @command(
@@ -29,14 +29,16 @@ DEFAULTS = FewShotConfig()
 )
 @method_option(FEW_SHOT_METHODS)
 @click.option("--images", type=positive, default=64, metavar="N", help="images to adapt to (default 64)")
+@click.option("--batch", type=positive, metavar="N", help="images per step (default: the method's own)")
 @click.option(
-    "--batch", type=positive, default=DEFAULTS.batch, metavar="N",
-    help=f"images per step (default {DEFAULTS.batch})",
+    "--micro-batch", type=positive, metavar="N",
+    help="images in the model at a time (default: the method's own)",
 )  # fmt: skip
+@click.option("--views", type=positive, metavar="N", help="kept views of each image (default: the method's)")
 @click.option(
-    "--folds", type=positive, default=DEFAULTS.folds, metavar="N",
-    help=f"folds that are held out (default {DEFAULTS.folds})",
-)  # fmt: skip
+    "--share", type=float, metavar="X", help="share of the tower that may move (default: the method's own)"
+)
+@click.option("--folds", type=positive, metavar="N", help="folds that `auto` holds out (default: its own)")
 @click.option("--memory-limit", type=float, metavar="MIB", help="memory to use (default: what is free)")
 @json_flag
 def plan(
@@ -47,22 +49,28 @@ def plan(
     storage: str | None,
     method: str,
     images: int,
-    batch: int,
-    folds: int,
     memory_limit: float | None,
     as_json: bool,
+    **given: float | None,
 ) -> None:
     """Say how much memory a few-shot run needs.
 
-    Prints the arithmetic item by item, and how to make it fit: folds one after another, a narrower storage,
-    fewer vectors. Nothing is trained.
+    Prints the arithmetic item by item, and how to make it fit: folds one after another, a batch in parts, a
+    narrower storage, fewer vectors. Nothing is trained.
     """
     from atlas_engine import runtime
     from atlas_engine.adapt.memory_plan import memory_to_use, plan_few_shot
     from atlas_engine.adapt.methods import find_method
+    from atlas_engine.adapt.settings import effective_few_shot_config
     from atlas_engine.bank.bank_file import BankFile
     from atlas_engine.engine import open as open_atlas
 
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    row = find_method("few-shot", method)
+    try:
+        config = effective_few_shot_config(FewShotConfig(**chosen), row, images=images)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
     with open_atlas(model, bank=bank) as engine:
         path = None if vectors and storage else engine.bank_path
         if path is not None:
@@ -77,13 +85,15 @@ def plan(
             raise click.UsageError("this system does not tell how much memory is free. Give --memory-limit.")
         found = plan_few_shot(
             engine.backbone,
-            find_method("few-shot", method),
+            row,
             tasks=vectors,
             storage=storage,
             images=images,
-            batch=batch,
-            views=DEFAULTS.views,
-            runs=folds + 1 if method == "auto" else 1,
+            batch=config.batch,
+            micro_batch=config.micro_batch,
+            views=config.views,
+            runs=config.folds + 1 if method == "auto" else 1,
+            share=config.share,
             limit_nbytes=limit,
         )
     if as_json:

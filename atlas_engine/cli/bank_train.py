@@ -74,7 +74,7 @@ def train(
     """
     from atlas_engine.bank.bank import TaskVectorBank
     from atlas_engine.bank.bank_file import save_bank
-    from atlas_engine.bank.edit import add_vector_to_file
+    from atlas_engine.bank.edit import add_vector_to_file, check_kind_mixes
     from atlas_engine.bank.resume import remove_state
     from atlas_engine.bank.storage import storage_named
     from atlas_engine.data.folders import read_folder
@@ -90,6 +90,8 @@ def train(
     state = target.with_name(f"{target.name}.{name}.training")
     with open_atlas(model) as engine:
         _require_place(engine, target)
+        if into:
+            check_kind_mixes(into, name=name, kind=config.kind)
         if restart:
             remove_state(state)
         work = train_vector(engine, images, name=name, settings=config, class_names=names, state=state)
@@ -162,6 +164,7 @@ def _facts(vector: TaskVector, target: Path) -> dict[str, object]:
         "norm": vector.norm(),
         "digest": vector.digest(),
         "base": vector.base,
+        "kind": info.kind,
         **info.provenance,
     }
 
@@ -170,4 +173,4 @@ def _table(vector: TaskVector) -> str:
     info, facts = vector.info, vector.info.provenance
     counts = [int(facts[key]) for key in ("classes", "train_images", "test_images", "best_step")]
     shares = [None if share is None else 100 * share for share in (info.accuracy_before, info.accuracy_after)]
-    return table([(vector.name, facts["kind"], *counts, *shares, vector.norm())], COLUMNS)
+    return table([(vector.name, info.kind, *counts, *shares, vector.norm())], COLUMNS)

