@@ -3,32 +3,35 @@
 It is diskcache without pickle. As shipped, diskcache unpickles rows that anyone with access to the folder
 can plant (CVE-2025-69872), so that reading a cache can run a stranger's code. Here a row is a `str` key and a
 `bytes` value inside SQLite. Every other mode, file name or type is refused on read (`StrictDisk`), and the
-tables are checked before diskcache acts on what they say (`_refuse_foreign`).
+tables are checked before diskcache acts on what they say (`_find_foreign`).
 
     with Cache(cache_folder()) as cache:
         features = cache.get_tensor(key)          # None if it is not there
         cache.put_tensor(key, features)
 
-A cache is disposable. If its file is damaged, the file is moved aside and a new one begun; if its folder
-cannot be written, nothing is cached. Both are logged. Rows that we would never write raise `CacheError`.
+A cache is disposable, and never the reason that something fails. If its file is damaged or not ours, it is
+moved aside and a new one begun; an entry that we would never write is forgotten; if the folder cannot be
+written, nothing is cached. All of this is logged, and none of it raises.
 Several processes and threads may share one folder. The oldest entries make room for new ones.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
 import sqlite3
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import diskcache
 
-from atlas_engine.errors import CacheError, ConfigError
+from atlas_engine.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -60,25 +63,27 @@ SETTINGS: dict[str, int | str] = {
     "disk_pickle_protocol": 0,
 }
 COUNTERS = dict.fromkeys(("size_limit", "count", "size", "hits", "misses"), 0)
-SCHEMA = {
-    ("table", "Settings"),
-    ("table", "Cache"),
-    ("index", "sqlite_autoindex_Settings_1"),
-    ("index", "Cache_key_raw"),
-    ("index", "Cache_expire_time"),
-    ("index", "Cache_store_time"),
-    ("trigger", "Settings_count_insert"),
-    ("trigger", "Settings_count_delete"),
-    ("trigger", "Settings_size_insert"),
-    ("trigger", "Settings_size_update"),
-    ("trigger", "Settings_size_delete"),
-}
-COLUMNS = {
-    "Cache": "rowid key raw store_time expire_time access_time access_count tag size mode filename value",
-    "Settings": "key value",
-}
+_SCHEMA = "SELECT type, name, sql FROM sqlite_master"
 
 Returned = TypeVar("Returned")
+
+
+class _ForeignError(Exception):
+    """The cache holds something that this program did not write. Never leaves this module."""
+
+
+# What sqlite3 and diskcache raise where a file is damaged: damage in a count or a name is well-formed SQL, so
+# that diskcache calculates with text, and looks for columns that are not there.
+_DAMAGE = (
+    sqlite3.Error,
+    _ForeignError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    TypeError,
+    ValueError,
+)
 
 
 class Cache:
@@ -97,10 +102,12 @@ class Cache:
 
     def get_bytes(self, key: str) -> bytes | None:
         """The bytes stored under `key`, or None."""
+        _check_key(key)
         return self._attempt(lambda store: self._get(store, key))
 
     def put_bytes(self, key: str, value: bytes) -> None:
         """Store bytes under `key`, and evict the oldest entries if the folder is full."""
+        _check_key(key)
         if type(value) is not bytes:
             raise TypeError(f"a cache value must be bytes, not {type(value).__name__}.")
         if len(value) > self.limit_bytes // MIN_ENTRIES:
@@ -118,7 +125,8 @@ class Cache:
         try:
             tensor: torch.Tensor = safetensors.torch.load(value)["tensor"]
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
-            self._refuse(f"entry '{key}' is not a tensor ({error})")
+            log.warning("entry '%s' of the cache in %s is not a tensor (%s).", key, self.folder, error)
+            return None
         return tensor
 
     def put_tensor(self, key: str, tensor: torch.Tensor) -> None:
@@ -166,10 +174,10 @@ class Cache:
         """Open the folder; rebuild a damaged file; turn off if nothing can be written."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._store = _open_store(self.folder, self.limit_bytes, self._refuse)
+            self._store = _open_store(self.folder, self.limit_bytes)
         except (sqlite3.OperationalError, OSError) as error:
             self._turn_off(error)
-        except sqlite3.DatabaseError as error:
+        except _DAMAGE as error:
             self._rebuild(None, error)
 
     def _attempt(self, action: Callable[[Any], Returned]) -> Returned | None:
@@ -184,18 +192,22 @@ class Cache:
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):
                 self._turn_off(error)
-        except sqlite3.DatabaseError as error:
+        except _DAMAGE as error:
             self._rebuild(store, error)
         return None
 
     def _get(self, store: Any, key: str) -> bytes | None:  # noqa: ANN401 - diskcache has no types
-        stored: bytes | None = store.get(key)
-        if stored is None:
-            return None
-        checksum, value = stored[:CHECKSUM_NBYTES], stored[CHECKSUM_NBYTES:]
-        if _checksum(key, value) == checksum:
-            return value
-        log.warning("entry '%s' of the cache in %s was damaged; forgotten.", key, self.folder)
+        why = "it is not what was stored"
+        try:
+            stored: bytes | None = store.get(key)
+            if stored is None:
+                return None
+            checksum, value = stored[:CHECKSUM_NBYTES], stored[CHECKSUM_NBYTES:]
+            if _checksum(key, value) == checksum:
+                return value
+        except _ForeignError as error:
+            why = str(error)
+        log.warning("entry '%s' of the cache in %s was damaged (%s); forgotten.", key, self.folder, why)
         store.delete(key)
         return None
 
@@ -205,10 +217,7 @@ class Cache:
             store.cull()
 
     def _volume(self, store: Any) -> int:  # noqa: ANN401
-        try:
-            return int(store.volume())
-        except (TypeError, ValueError) as error:
-            self._refuse(f"its own count of bytes is not a number ({error})")
+        return int(store.volume())
 
     def _turn_off(self, reason: Exception) -> None:
         self.close()
@@ -229,32 +238,22 @@ class Cache:
                 if _is_damaged(self.folder / DATABASE):
                     _move_aside(self.folder)
                     log.warning("the cache in %s was damaged (%s); begun anew.", self.folder, reason)
-                self._store = _open_store(self.folder, self.limit_bytes, self._refuse)
-            except (sqlite3.DatabaseError, OSError) as error:
+                self._store = _open_store(self.folder, self.limit_bytes)
+            except (*_DAMAGE, OSError) as error:
                 self._turn_off(error)
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise CacheError(
-            f"the cache in {self.folder} holds something that this program did not write: {what}. "
-            "Nothing of it was used. Run: atlas cache clear (or delete the folder)."
-        )
 
 
 class StrictDisk(diskcache.Disk):  # type: ignore[misc]
     """How a row is written and read: a `str` key and a `bytes` value, inline. Anything else is refused."""
 
-    refuse: Callable[[str], NoReturn]  # set by `_open_store`
-
     def put(self, key: object) -> tuple[str, bool]:
         """The key as it is written."""
-        if type(key) is not str:
-            raise TypeError(f"a cache key must be a str, not {type(key).__name__}.")
-        return key, True
+        return _check_key(key), True
 
     def get(self, key: object, raw: object) -> str:
         """The key as it was read."""
         if type(key) is not str or raw != 1:
-            self.refuse("a key that is not plain text")
+            raise _ForeignError("a key that is not plain text")
         return key
 
     def store(self, value: object, read: bool, key: object = None) -> tuple[int, int, None, memoryview]:  # noqa: ARG002
@@ -266,7 +265,10 @@ class StrictDisk(diskcache.Disk):  # type: ignore[misc]
     def fetch(self, mode: object, filename: object, value: object, read: object) -> bytes:
         """The value as it was read."""
         if read or mode != diskcache.core.MODE_RAW or filename is not None or type(value) is not bytes:
-            self.refuse(f"a value of mode {mode!r} and type {type(value).__name__}, file name {filename!r}")
+            kind = type(value).__name__
+            raise _ForeignError(
+                f"a value of mode {_shorten(mode)} and type {kind}, file name {_shorten(filename)}"
+            )
         return value
 
     def filename(self, key: object = None, value: object = None) -> NoReturn:  # noqa: ARG002
@@ -275,7 +277,8 @@ class StrictDisk(diskcache.Disk):  # type: ignore[misc]
 
     def remove(self, file_path: object) -> None:
         """Leave the file alone: we wrote none, and a planted row may name any file of this user."""
-        log.warning("a row of the cache named the file %r; the row went, the file was left alone.", file_path)
+        name = _shorten(file_path)
+        log.warning("a row of the cache named the file %s; the row went, the file was left alone.", name)
 
 
 def cache_key(kind: str, *parts: str | bytes | float) -> str:
@@ -305,14 +308,25 @@ def clear_folder(folder: Path) -> int:
     """Empty a cache folder, whatever it holds. Returns the number of bytes freed."""
     before = folder_nbytes(folder)
     if before:
-        try:
-            with Cache(folder) as cache:
-                cache.clear()
-        except CacheError:  # it holds foreign rows: delete the files instead
+        if _is_damaged(folder / DATABASE):
             for name in FILES:
                 (folder / name).unlink(missing_ok=True)
+        else:
+            with Cache(folder) as cache:
+                cache.clear()
         (folder / DAMAGED).unlink(missing_ok=True)
     return max(0, before - folder_nbytes(folder))
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _check_key(key: object) -> str:
+    if type(key) is not str:
+        raise TypeError(f"a cache key must be a str, not {type(key).__name__}.")
+    return key
 
 
 def _checksum(key: str, value: bytes) -> bytes:
@@ -321,43 +335,58 @@ def _checksum(key: str, value: bytes) -> bytes:
     ).digest()
 
 
-def _open_store(folder: Path, limit_bytes: int, refuse: Callable[[str], NoReturn]) -> Any:  # noqa: ANN401
-    _refuse_foreign(folder / DATABASE, refuse)
-    store = diskcache.Cache(str(folder), disk=StrictDisk, timeout=10, size_limit=limit_bytes, **SETTINGS)
-    store.disk.refuse = refuse
-    return store
+def _open_store(folder: Path, limit_bytes: int) -> Any:  # noqa: ANN401
+    foreign = _find_foreign(folder / DATABASE)
+    if foreign is not None:
+        raise _ForeignError(f"it holds something that this program did not write: {foreign}")
+    return diskcache.Cache(str(folder), disk=StrictDisk, timeout=10, size_limit=limit_bytes, **SETTINGS)
 
 
-def _refuse_foreign(database: Path, refuse: Callable[[str], NoReturn]) -> None:
-    """Check the tables before diskcache reads them: it makes attributes and PRAGMAs of the Settings table."""
+def _find_foreign(database: Path) -> str | None:
+    """What the tables hold that we would not write, or None; to be asked before diskcache reads them.
+
+    diskcache makes attributes and PRAGMAs of the Settings table.
+    """
     if not database.exists():
-        return
+        return None
     with contextlib.closing(sqlite3.connect(database, timeout=10)) as connection:
-        schema = set(connection.execute("SELECT type, name FROM sqlite_master"))
-        foreign = sorted(f"{kind} {name}" for kind, name in schema - SCHEMA)
-        if foreign:
-            refuse(f"{foreign[0]} in {database.name}")
-        for table, columns in COLUMNS.items():
-            found = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", [table])]
-            if ("table", table) in schema and found != columns.split():
-                refuse(f"a table {table} with other columns")
-        if ("table", "Settings") not in schema:
-            return
-        expected = SETTINGS | COUNTERS
-        for name, value in connection.execute("SELECT key, value FROM Settings"):
-            if name not in expected or type(value) is not type(expected[name]):
-                refuse(f"setting {name!r} of type {type(value).__name__}")
-            if isinstance(value, str) and value != expected[name]:
-                refuse(f"setting {name!r} with value {value!r}")
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")  # a damaged name is not ours
+        return next(_foreign_things(connection), None)
+
+
+def _foreign_things(connection: sqlite3.Connection) -> Iterator[str]:
+    schema = set(connection.execute(_SCHEMA))
+    yield from sorted(f"{kind} {_shorten(name)} in {DATABASE}" for kind, name, _ in schema - _own_schema())
+    if not any(name == "Settings" for _, name, _ in schema):
+        return
+    expected = SETTINGS | COUNTERS
+    for name, value in connection.execute("SELECT key, value FROM Settings"):
+        if name not in expected or type(value) is not type(expected[name]):
+            yield f"setting {_shorten(name)} of type {type(value).__name__}"
+        elif isinstance(value, str) and value != expected[name]:
+            yield f"setting {name!r} with value {_shorten(value)}"
+        elif name == "size" and value != 0:  # counts bytes outside of SQLite; a wrong count would evict all
+            yield f"a count of {value} bytes in files"
+
+
+@functools.cache
+def _own_schema() -> frozenset[tuple[str, str, str]]:
+    """Type, name and SQL of all that diskcache makes in a new database: a trigger may be damaged within."""
+    with tempfile.TemporaryDirectory() as folder:
+        diskcache.Cache(folder, disk=StrictDisk, **SETTINGS).close()
+        with contextlib.closing(sqlite3.connect(Path(folder, DATABASE))) as connection:
+            return frozenset(connection.execute(_SCHEMA))
 
 
 def _is_damaged(database: Path) -> bool:
     try:
+        if _find_foreign(database) is not None:
+            return True
         with contextlib.closing(sqlite3.connect(database, timeout=10)) as connection:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",))
+            return bool(connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",))
     except sqlite3.OperationalError:
         return False  # locked or unreadable, which is no damage
-    except sqlite3.DatabaseError:
+    except _DAMAGE:
         return True
 
 

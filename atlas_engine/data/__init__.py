@@ -6,7 +6,10 @@ The modules:
     formats        what kind of file some bytes are
     decode         bytes, PIL images and arrays to an `Image`; the only module that imports PIL
     sandbox        the helper process that decodes; `sandbox_worker` is its program
+    confinement    what that process gives up: files, processes, the network
+    image_files    many images, read when they are asked for and not kept
     folders        folders and zips (`listing`, `zips`) to lists of labelled files
+    layouts        split folders, tables, exports of labelling tools; `hub_dataset`: data sets on the hub
     support        labelled images to adapt to
     preprocess     images to pixels of the model's size
     augment        random views of pixels (`filters` has its kernels)
@@ -32,6 +35,7 @@ from atlas_engine.data.folders import (
     read_zip,
 )
 from atlas_engine.data.image import Image, ImageLimits
+from atlas_engine.data.layouts import read_dataset
 from atlas_engine.data.zips import ZipLimits
 
 __all__ = [
@@ -45,6 +49,7 @@ __all__ = [
     "UnlabelledFolder",
     "ZipLimits",
     "natural_key",
+    "read_dataset",
     "read_folder",
     "read_image",
     "read_images",

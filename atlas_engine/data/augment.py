@@ -71,7 +71,12 @@ class Augment:
 @dataclass(frozen=True)
 class ResizedCrop:
     """A random crop of at least `area` of each image, resized to its size by bicubic interpolation, mirrored
-    at random: the paper's augmentation (aTLAS, section 5; torchvision's RandomResizedCrop and flip)."""
+    at random: the paper's augmentation (aTLAS, section 5; torchvision's RandomResizedCrop and flip).
+
+    The paper crops the whole file. Here it is the centre square at the model's size, the only pixels that the
+    model is asked about later: what lies beside it in a wide or tall file is never seen, crops of a square
+    file are the same but for resizing twice, and any number of images has pixels of one shape (see
+    `preprocess.allocate_pixels`)."""
 
     area: float = 0.5  # of the smallest crop, as a share of the image's
     aspect: float = 4 / 3  # of the most stretched crop, width to height or the other way round

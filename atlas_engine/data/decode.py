@@ -2,7 +2,7 @@
 
     image = read_image("otter.jpg")                       # decoded in a helper process
     image = read_image(array, name="frame 7")             # (H W), (H W 1), (H W 3) or (H W 4)
-    images, errors = read_images(paths, on_error="skip")
+    images, errors = read_images(paths, on_error="skip", stop=flag.is_set)     # StoppedError once it is set
 
 Only JPEG, PNG and WEBP files are accepted, recognised by their first bytes. Bytes and pixels are counted
 before anything is decoded. A refusal is an ImageError that begins with the file's name and says what to do.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import stat
 import threading
@@ -25,17 +26,26 @@ from numpy.typing import NDArray
 from PIL import Image as PILImage
 
 from atlas_engine.data.formats import accepted_format, advice_for, describe_kind, printable_name
-from atlas_engine.data.image import DEFAULT_LIMITS, Image, ImageLimits, Pixels
+from atlas_engine.data.image import (
+    DEFAULT_LIMITS,
+    Image,
+    ImageLimits,
+    Pixels,
+    StopQuestion,
+    raise_if_stopped,
+)
 from atlas_engine.data.sandbox import shared_decoder
 from atlas_engine.errors import ConfigError, ImageError
 
 __all__ = [
     "ImageSource",
     "decode",
+    "load_decoders",
     "png_bytes",
     "read_each",
     "read_image",
     "read_images",
+    "source_name",
     "through_jpeg",
 ]
 
@@ -49,27 +59,36 @@ def read_image(
     name: str | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
     isolated: bool = True,
+    stop: StopQuestion | None = None,
 ) -> Image:
     """An Image from a path, a file's bytes, a PIL image or an array; an Image is returned as it is.
 
     `isolated` decodes files in a helper process, which may crash without harm; the pixels are the same
-    either way. PIL images and arrays are converted in this process.
+    either way. PIL images and arrays are converted in this process. `stop` is asked before an image is read
+    and, with the helper, meanwhile: a StoppedError follows within a second after it is true.
     """
+    raise_if_stopped(stop, printable_name(name or "image"))
     if isinstance(source, Image):
         return source
+    name = name or source_name(source)
     if isinstance(source, (str, os.PathLike)):
-        name = name or _path_name(source)
         data = _read_file(source, name=printable_name(name), limits=limits)
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        name = name or "image"
         data = _check_nbytes(bytes(source), name=printable_name(name), limits=limits)
     else:
-        name = name or "image"
         return Image(name, _pixels_from_memory(source, name=printable_name(name), limits=limits))
     if isolated:
-        return Image(name, shared_decoder().decode(data, name=printable_name(name), limits=limits))
+        pixels = shared_decoder().decode(data, name=printable_name(name), limits=limits, stop=stop)
+        return Image(name, pixels)
     with _IN_PROCESS:
         return Image(name, decode(data, name=printable_name(name), limits=limits))
+
+
+def source_name(source: ImageSource) -> str:
+    """What an image is called where nobody names it: its file's name, or `image`."""
+    if isinstance(source, Image):
+        return source.name
+    return _path_name(source) if isinstance(source, (str, os.PathLike)) else "image"
 
 
 def read_images(
@@ -78,17 +97,18 @@ def read_images(
     limits: ImageLimits = DEFAULT_LIMITS,
     isolated: bool = True,
     on_error: Literal["raise", "skip"] = "raise",
+    stop: StopQuestion | None = None,
 ) -> tuple[list[Image], list[ImageError]]:
     """The images that could be read, in order, and the errors of the others.
 
     With `on_error="raise"` the first error is raised instead. Sources without a file name are called
-    `image 1`, `image 2` and so on, by their place.
+    `image 1`, `image 2` and so on, by their place. A StoppedError ends the reading once `stop` is true.
     """
     named = (
         (None, None if isinstance(source, (str, os.PathLike)) else f"image {number}", source)
         for number, source in enumerate(sources, start=1)
     )
-    read, errors = read_each(named, limits=limits, isolated=isolated, on_error=on_error)
+    read, errors = read_each(named, limits=limits, isolated=isolated, on_error=on_error, stop=stop)
     return [image for _, image in read], errors
 
 
@@ -98,6 +118,7 @@ def read_each(
     limits: ImageLimits,
     isolated: bool,
     on_error: Literal["raise", "skip"],
+    stop: StopQuestion | None,
 ) -> tuple[list[tuple[Key, Image]], list[ImageError]]:
     """Pairs (key, image) of the (key, name, source) that could be read, and the errors of the others."""
     if on_error not in ("raise", "skip"):
@@ -106,7 +127,8 @@ def read_each(
     errors: list[ImageError] = []
     for key, name, source in named:
         try:
-            read.append((key, read_image(source, name=name, limits=limits, isolated=isolated)))
+            image = read_image(source, name=name, limits=limits, isolated=isolated, stop=stop)
+            read.append((key, image))
         except ImageError as error:
             if on_error == "raise":
                 raise
@@ -143,6 +165,15 @@ def decode(data: bytes, *, name: str, limits: ImageLimits) -> Pixels:
         raise ImageError(
             f"{name}: {_describe_damage(error)} Get the file again, or save it anew as JPEG or PNG."
         ) from None
+
+
+def load_decoders() -> None:
+    """Import all of PIL that `decode` may need: a helper that has given up files cannot do so later."""
+    from PIL import JpegImagePlugin, MpoImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
+
+    # JPEG photos may report "MPO", and EXIF blocks are read by the TIFF plugin
+    assert {JpegImagePlugin, MpoImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin}
+    PILImage.preinit()
 
 
 def png_bytes(image: Image) -> bytes:
@@ -284,7 +315,7 @@ def _as_uint8(array: NDArray[Any], *, name: str) -> NDArray[np.uint8]:
 
 def _to_pixels(image: PILImage.Image, *, name: str, limits: ImageLimits) -> Pixels:
     turn = _UPRIGHT.get(_orientation(image))
-    small = _shrink(_as_8_bit(image, name=name), keep_side=limits.keep_side)
+    small = _shrink(_as_8_bit(image, name=name), limits=limits)
     rgb = _on_white(small)
     return np.asarray(rgb if turn is None else rgb.transpose(turn))
 
@@ -328,13 +359,18 @@ def _as_8_bit(image: PILImage.Image, *, name: str) -> PILImage.Image:
     return PILImage.fromarray(grey)
 
 
-def _shrink(image: PILImage.Image, *, keep_side: int) -> PILImage.Image:
+def _shrink(image: PILImage.Image, *, limits: ImageLimits) -> PILImage.Image:
+    """The image with a short side of at most `keep_side` and at most `keep_pixels` pixels."""
     if image.mode in ("P", "PA", "1") or "transparency" in image.info:
         image = image.convert("RGBA" if image.has_transparency_data else "RGB")
-    short = min(image.size)
-    if short <= keep_side:
+    short, pixels = min(image.size), math.prod(image.size)
+    scale = min(1.0, limits.keep_side / short)
+    width, height = (max(min(limits.keep_side, side), round(side * scale)) for side in image.size)
+    if width * height > limits.keep_pixels:  # a panorama: its short side gets shorter than `keep_side`
+        scale = math.sqrt(limits.keep_pixels / pixels)
+        width, height = (max(1, int(side * scale)) for side in image.size)
+    if (width, height) == image.size:
         return image
-    width, height = (max(keep_side, round(side * keep_side / short)) for side in image.size)
     return image.resize((width, height), PILImage.Resampling.BICUBIC, reducing_gap=2.0)
 
 

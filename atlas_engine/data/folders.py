@@ -25,7 +25,7 @@ from typing import Literal, TypeVar
 from atlas_engine.class_names import MAX_CLASS_NAME, tidy_name
 from atlas_engine.data.decode import read_each
 from atlas_engine.data.formats import printable_name
-from atlas_engine.data.image import DEFAULT_LIMITS, Image, ImageLimits
+from atlas_engine.data.image import DEFAULT_LIMITS, Image, ImageLimits, StopQuestion
 from atlas_engine.data.listing import (
     Ignored,
     Listing,
@@ -129,9 +129,13 @@ def read_zip(
     min_classes: int = 2,
     track_pattern: str | None = None,
     limits: ZipLimits = DEFAULT_ZIP_LIMITS,
+    stop: StopQuestion | None = None,
 ) -> ClassFolder:
-    """The image files of a zip (its path or bytes) with one folder per class, perhaps in an outer folder."""
-    with open_zip(source, name=name, limits=limits) as archive:
+    """The image files of a zip (its path or bytes) with one folder per class, perhaps in an outer folder.
+
+    A StoppedError ends the unpacking once `stop` is true.
+    """
+    with open_zip(source, name=name, limits=limits, stop=stop) as archive:
         listing = drop_outer_folder(list_zip(archive))
         return _class_folder(listing, archive.read, min_classes=min_classes, track_pattern=track_pattern)
 
@@ -141,10 +145,14 @@ def read_images_in(
     *,
     name: str | None = None,
     limits: ZipLimits = DEFAULT_ZIP_LIMITS,
+    stop: StopQuestion | None = None,
 ) -> UnlabelledFolder:
-    """All image files in a folder or a zip (its path or bytes), at any depth, without labels."""
+    """All image files in a folder or a zip (its path or bytes), at any depth, without labels.
+
+    A StoppedError ends the unpacking of a zip once `stop` is true.
+    """
     if isinstance(source, bytes) or Path(source).is_file():
-        with open_zip(source, name=name, limits=limits) as archive:
+        with open_zip(source, name=name, limits=limits, stop=stop) as archive:
             return _unlabelled_folder(list_zip(archive), archive.read)
     return _unlabelled_folder(list_folder(source, max_depth=None), _same_path)
 
@@ -155,13 +163,15 @@ def read_labelled_files(
     limits: ImageLimits = DEFAULT_LIMITS,
     isolated: bool = True,
     on_error: Literal["raise", "skip"] = "raise",
+    stop: StopQuestion | None = None,
 ) -> tuple[list[tuple[Item, Image]], list[ImageError]]:
     """Pairs (item, image) of the items that could be read, and the errors of the others.
 
-    With `on_error="raise"` the first error is raised instead.
+    With `on_error="raise"` the first error is raised instead. A StoppedError ends the reading once `stop` is
+    true.
     """
     named = ((item, item.name, item.source) for item in items)
-    return read_each(named, limits=limits, isolated=isolated, on_error=on_error)
+    return read_each(named, limits=limits, isolated=isolated, on_error=on_error, stop=stop)
 
 
 def display_name(folder: str) -> str:

@@ -1,19 +1,25 @@
-"""An image in memory, and the limits that an image from a stranger has to keep."""
+"""An image in memory, the limits that a stranger's image has to keep, and how its reading is stopped."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atlas_engine.config import Settings, setting
-from atlas_engine.errors import ImageError
+from atlas_engine.errors import ImageError, StoppedError
 
-__all__ = ["DEFAULT_LIMITS", "Image", "ImageLimits", "Pixels"]
+__all__ = ["DEFAULT_LIMITS", "Image", "ImageLimits", "Pixels", "StopQuestion", "raise_if_stopped"]
 
 Pixels = NDArray[np.uint8]  # (H W 3)
+StopQuestion = Callable[[], bool]
+"""Asked between images and, from another thread, several times a second while one is read; True stops it.
+
+A flag (`threading.Event().is_set`) or a deadline (`lambda: time.monotonic() > end`). It must not raise.
+"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,10 +80,18 @@ class ImageLimits(Settings):
     min_side: int = setting(8, help="shortest side, in pixels", low=1)
     max_aspect: float = setting(30.0, help="long side over short side, at most", low=1)
     keep_side: int = setting(448, help="larger images are shrunk to this short side, in pixels", low=8)
+    keep_pixels: int = setting(1_000_000, help="larger images are shrunk to this many pixels", low=64)
     seconds: float = setting(20.0, help="time allowed for one image", low=0.05, high=600)
+    cpu_seconds: float = setting(6.0, help="computing time allowed for one image", low=0.05, high=600)
 
 
 DEFAULT_LIMITS = ImageLimits()
+
+
+def raise_if_stopped(stop: StopQuestion | None, what: str) -> None:
+    """Raise a StoppedError that begins with `what` if the caller asks to stop."""
+    if stop is not None and stop():
+        raise StoppedError(f"{what}: reading was stopped.")
 
 
 def _digest(pixels: Pixels) -> str:

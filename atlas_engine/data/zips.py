@@ -23,6 +23,7 @@ from typing import IO
 
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.formats import printable_name
+from atlas_engine.data.image import StopQuestion, raise_if_stopped
 from atlas_engine.errors import ImageError, SupportError
 
 __all__ = ["Archive", "ZipLimits", "open_zip"]
@@ -53,7 +54,11 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotIm
 
 @contextlib.contextmanager
 def open_zip(
-    source: str | os.PathLike[str] | bytes, *, name: str | None = None, limits: ZipLimits = DEFAULT_ZIP_LIMITS
+    source: str | os.PathLike[str] | bytes,
+    *,
+    name: str | None = None,
+    limits: ZipLimits = DEFAULT_ZIP_LIMITS,
+    stop: StopQuestion | None = None,
 ) -> Iterator[Archive]:
     """An Archive of a zip's path or bytes, closed at the end; SupportError if it is no zip that we accept."""
     name = printable_name(name or ("zip" if isinstance(source, bytes) else Path(source).name))
@@ -68,15 +73,23 @@ def open_zip(
             archive = stack.enter_context(zipfile.ZipFile(stream))
         except _DAMAGED:
             raise SupportError(_describe_damage(stream, name=name)) from None
-        yield Archive(name, archive, zip_bytes=zip_bytes, limits=limits)
+        yield Archive(name, archive, zip_bytes=zip_bytes, limits=limits, stop=stop)
 
 
 class Archive:
     """An open zip: its safe members, those left out with a reason, and a reader that counts bytes."""
 
-    def __init__(self, name: str, archive: zipfile.ZipFile, *, zip_bytes: int, limits: ZipLimits) -> None:
+    def __init__(
+        self,
+        name: str,
+        archive: zipfile.ZipFile,
+        *,
+        zip_bytes: int,
+        limits: ZipLimits,
+        stop: StopQuestion | None = None,
+    ) -> None:
         self.name = name
-        self._archive, self._zip_bytes, self._limits = archive, zip_bytes, limits
+        self._archive, self._zip_bytes, self._limits, self._stop = archive, zip_bytes, limits, stop
         self._inflated = 0
         self.files: list[tuple[Parts, zipfile.ZipInfo]] = []
         self.folders: list[Parts] = []
@@ -105,6 +118,7 @@ class Archive:
         limits, inflated = self._limits, 0
         with self._archive.open(member) as stream:
             while chunk := stream.read(_CHUNK_BYTES):
+                raise_if_stopped(self._stop, self.name)
                 inflated += len(chunk)
                 self._inflated += len(chunk)
                 if inflated > limits.max_file_bytes:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from atlas_engine.data import preprocess
 from atlas_engine.data.image import Image
 from atlas_engine.data.preprocess import stack_pixels, to_batch, to_pixels
-from atlas_engine.errors import ConfigError
+from atlas_engine.errors import ConfigError, SupportError
 
 OPTIONS = {"resize": "shortest", "interpolation": "bicubic"}
 
@@ -61,3 +65,39 @@ def test_normalisation_is_the_stated_formula():
 def test_an_unknown_way_of_resizing_is_refused():
     with pytest.raises(ConfigError, match="'shortest' or 'squash'"):
         to_pixels(ramp(8, 8), 8, resize="stretch", interpolation="bicubic")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux lists what is mapped")
+def test_many_pixels_lie_in_a_file_that_has_no_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(preprocess, "IN_MEMORY_NBYTES", 2 * 3 * 32 * 32)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    images = [ramp(40, 90), ramp(33, 32), ramp(64, 64)]
+    stacked = stack_pixels(images, 32, **OPTIONS)
+    assert is_mapped(stacked)
+    assert torch.equal(stacked, torch.stack([to_pixels(image, 32, **OPTIONS) for image in images]))
+    assert not list(tmp_path.iterdir())
+    assert not is_mapped(stack_pixels(images[:2], 32, **OPTIONS))
+
+
+def is_mapped(pixels):
+    """Whether an address of the tensor lies in a file's mapping."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        places, *_, name = line.split(maxsplit=5)
+        first, last = (int(place, 16) for place in places.split("-"))
+        if first <= pixels.data_ptr() < last:
+            return "atlas-" in name or "(deleted)" in name
+    return False
+
+
+def test_a_disk_without_room_for_the_pixels_is_said_before_anything_is_read(tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource", reason="needs a limit on file size")
+    monkeypatch.setattr(preprocess, "IN_MEMORY_NBYTES", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # as on a full disk
+    try:
+        with pytest.raises(SupportError, match=r"the pixels of 2 images need 6\.0 KiB in .* TMPDIR"):
+            stack_pixels([ramp(32, 32)] * 2, 32, **OPTIONS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
