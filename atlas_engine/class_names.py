@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["MAX_CLASS_NAME", "is_legible", "tidy_name"]
+__all__ = ["MAX_CLASS_NAME", "NONE_OF_THESE", "is_legible", "tidy_name"]
 
+NONE_OF_THESE = "none of these"
+"""What a rejected image is called. A class of this name holds negatives: images of none of the others."""
 MAX_CLASS_NAME = 200  # characters: a longer one is a sentence, or an accident
 
 JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner

@@ -53,9 +53,13 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: tuple[str, ...] | None = None,
+    unset: str = "",
 ) -> Value:
-    """A dataclass field with a default, one line of help, and an inclusive range or the allowed words."""
-    rules = {"help": help, "low": low, "high": high, "choices": choices}
+    """A dataclass field with a default, one line of help, and an inclusive range or the allowed words.
+
+    `unset` says what None stands for, where it is allowed.
+    """
+    rules = {"help": help, "low": low, "high": high, "choices": choices, "unset": unset}
     field: Value = dataclasses.field(default=default, metadata={_RULES: rules})
     return field
 
@@ -72,6 +76,7 @@ class Setting:
     low: float | None
     high: float | None
     choices: tuple[str, ...] | None
+    unset: str = ""  # what None stands for, in words
 
     @property
     def item_type(self) -> type:

@@ -28,31 +28,41 @@ from atlas_engine.adapt.arithmetic.addition import add, named_tasks, task_vector
 from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
 from atlas_engine.adapt.arithmetic.negation import CONTROL, TARGET, negate
 from atlas_engine.adapt.context import AdaptContext, TaskData
+from atlas_engine.adapt.continued import continue_few_shot
+from atlas_engine.adapt.effects import VectorEffect, measure_effects
 from atlas_engine.adapt.few_shot import FewShotConfig, FewShotResources, adapt_few_shot
+from atlas_engine.adapt.image_check import ImageCheck, check_images
+from atlas_engine.adapt.memory_plan import load_within_memory
 from atlas_engine.adapt.methods import AUTO, find_method
+from atlas_engine.adapt.progress import Progress
 from atlas_engine.adapt.selection import VectorBudget
 from atlas_engine.adapt.stream import Stream, StreamConfig
+from atlas_engine.adapt.trainable_part import multi_level_features
 from atlas_engine.adapt.unlabelled import NormsResult, TestTimeConfig, adapt_norms, adapt_unlabelled
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.bank_file import find_bank, load_bank
+from atlas_engine.bank.bank_file import find_bank
 from atlas_engine.bank.vector import fingerprint
 from atlas_engine.cache import Cache, cache_key
+from atlas_engine.calibration import KEPT_SHARE, calibrate
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.models import open_backbone
 from atlas_engine.clip.templates import Templates, find_templates
 from atlas_engine.clip.text import check_class_names, text_head
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.compose import Composer
-from atlas_engine.compose.encoder import materialise
+from atlas_engine.compose.linearised import TangentTower, tower_at
 from atlas_engine.config import cache_folder
-from atlas_engine.data.decode import ImageSource, read_image
-from atlas_engine.data.image import Image
-from atlas_engine.data.preprocess import stack_pixels, to_batch
+from atlas_engine.data.decode import ImageSource
+from atlas_engine.data.image import Image, StopQuestion
+from atlas_engine.data.image_files import ImageFiles, image_names, keep_or_stream
+from atlas_engine.data.preprocess import allocate_pixels, stack_pixels, to_batch
 from atlas_engine.data.support import Support
 from atlas_engine.errors import BankError, ModelError, RecipeError, SupportError, unknown_name
+from atlas_engine.exporting.classifier import Classifier
+from atlas_engine.exporting.formats import Exported, check_export, write_export
 from atlas_engine.heads.base import class_prototypes
 from atlas_engine.predictions import Comparison, Predictions, predictions_from_logits
-from atlas_engine.recipe import Recipe, as_predictor
+from atlas_engine.recipe import Recipe, RecipeNetwork, as_predictor
 from atlas_engine.result import AdaptResult, Run, Step
 
 __all__ = ["Atlas", "open", "predict"]
@@ -150,18 +160,27 @@ class Atlas:
         self, images: Sequence[Image], classes: tuple[str, ...], head: Float[Tensor, "C D"]
     ) -> Predictions:
         logits = self.backbone.logit_scale * self.features(images) @ head.T
-        return predictions_from_logits(tuple(image.name for image in images), classes, logits)
+        return predictions_from_logits(image_names(images), classes, logits)
 
-    def read_images(self, images: Sequence[ImageSource]) -> list[Image]:
-        """Decoded and checked images, from paths, bytes, PIL images, arrays or images read before."""
+    def read_images(
+        self, images: Sequence[ImageSource], *, stop: StopQuestion | None = None
+    ) -> Sequence[Image]:
+        """Decoded and checked images, from paths, bytes, PIL images, arrays or images read before.
+
+        Of many images none is kept: each is read when it is asked for (`data.image_files`). A StoppedError
+        ends the reading once `stop` is true.
+        """
         if isinstance(images, (str, bytes)):
             raise SupportError("images must be a list, but got one image. Pass [image].")
         if not len(images):
             raise SupportError("got no images. Give at least one.")
-        return [read_image(image) for image in images]
+        return keep_or_stream(images, stop=stop)
 
     def pixels(self, images: Sequence[Image]) -> UInt8[Tensor, "N 3 S S"]:
-        """The images at the model's input size; (0 3 S S) for no images."""
+        """The images at the model's input size; (0 3 S S) for no images.
+
+        Half a gigabyte of them or more lie in a temporary file (`data.preprocess.allocate_pixels`).
+        """
         spec = self.backbone.preprocessing
         return stack_pixels(images, spec.size, resize=spec.resize, interpolation=spec.interpolation)
 
@@ -199,18 +218,35 @@ class Atlas:
         """Image features of length 1, float32, on the model's device; cached for each image."""
         if self.cache is None:
             return torch.cat(list(self._compute_features(images))).to(self.backbone.device)
-        # look every image up
-        keys = [cache_key("image", self.weights_id, image.digest) for image in images]
-        found = {key: self.cache.get_tensor(key) for key in keys}
-        # compute and store what is missing
-        missing = {key: image for key, image in zip(keys, images, strict=True) if found[key] is None}
-        computed = (row for batch in self._compute_features(list(missing.values())) for row in batch)
-        for key, row in zip(missing, computed, strict=True):
-            found[key] = row
-            self.cache.put_tensor(key, row)
+        precision = runtime.autocast_dtype(self.backbone.device)
+        facts = [self.weights_id] if precision is None else [self.weights_id, str(precision)]
+        found: dict[str, Tensor] = {}
+        missing: dict[str, Image] = {}  # a batch at most
+        keys = []
+        for image in images:
+            keys.append(key := cache_key("image", *facts, image.digest))
+            if key in found or key in missing:
+                continue
+            row = self.cache.get_tensor(key)
+            if row is None:
+                missing[key] = image
+            else:
+                found[key] = row
+            if len(missing) == BATCH:
+                found |= self._compute_and_store(missing)
+                missing = {}
+        found |= self._compute_and_store(missing)
         # back in the order of the images
-        rows = [row for row in (found[key] for key in keys) if row is not None]
-        return torch.stack(rows).to(self.backbone.device)
+        return torch.stack([found[key] for key in keys]).to(self.backbone.device)
+
+    def _compute_and_store(self, missing: Mapping[str, Image]) -> dict[str, Tensor]:
+        """Features (D) by cache key, of images that the cache lacks."""
+        assert self.cache is not None
+        computed = (row for batch in self._compute_features(list(missing.values())) for row in batch)
+        found = dict(zip(missing, computed, strict=True))
+        for key, row in found.items():
+            self.cache.put_tensor(key, row)
+        return found
 
     # ---- the bank, and hashes that identify the weights
 
@@ -228,7 +264,7 @@ class Atlas:
                 f"{self.backbone.name} has no bank of task vectors on this machine. Open it with bank=FILE; "
                 f"`atlas bank list` tells which public ones there are, and `atlas bank import` builds them."
             )
-        return load_bank(self.bank_path, device=self.backbone.device)
+        return load_within_memory(self.bank_path, self.backbone)
 
     @functools.cached_property
     def weights_id(self) -> str:
@@ -275,6 +311,11 @@ class Atlas:
         With `budget=8` only eight task vectors are used, chosen for the support: `select="gradient"` takes in
         every block those that change the loss most, `"features"` those of similar images. `memory_limit`, in
         MiB, makes the folds of `auto` train one after another where they do not fit side by side.
+
+        `paper` streams its images: of 100,000 at 224 px, a temporary file of 15 GB holds the pixels, and
+        memory one batch of views and the features of each image (2 KB at 512 dimensions). With a `share`
+        below 1, and by all other methods, the frozen prefix's activations of every view are kept in memory;
+        `paper+tip` and `paper+lpp` stream, but Tip-Adapter's cache grows with the images.
         """
         find_method("few-shot", method)
         resources = FewShotResources(budget=budget, select=select, memory_limit=memory_limit)
@@ -284,14 +325,15 @@ class Atlas:
         sentences = _find_chosen(templates)
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            task = self._task_data("support", support, self.starting_head(support, templates=sentences))
+            text = self.starting_head(support, templates=sentences)
+            task = yield from self._read_task("support", support, text, stop)
             context = self._bank_context(
                 (task,), bank=bank, templates=sentences, prototypes=not self.reads_class_names
             )
             if validation is not None:
-                more = self._task_data("validation", validation, task.text)
+                more = yield from self._read_task("validation", validation, task.text, stop)
                 context = dataclasses.replace(context, validation=more)
-            return adapt_few_shot(
+            steps = adapt_few_shot(
                 context,
                 method=method,
                 config=chosen,
@@ -300,8 +342,48 @@ class Atlas:
                 stop=stop,
                 resources=resources,
             )
+            return (yield from steps)
 
         return Run(start)
+
+    def continue_from(
+        self,
+        recipe: Recipe,
+        more: Support,
+        *,
+        config: FewShotConfig | None = None,
+        bank: TaskVectorBank | None = None,
+        seed: int = 0,
+    ) -> Run[AdaptResult]:
+        """A run that learns on from a recipe with more labelled images, of its classes or of new ones too.
+
+        Coefficients and head start where the recipe stands, which is all that it keeps of earlier images; the
+        new images decide whether learning on helped (`adapt.continued`). To learn from all images alike,
+        give all of them to `few_shot`.
+        """
+        vectors = self.bank if bank is None else bank
+        recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
+        chosen = config or FewShotConfig()
+
+        def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
+            context = self._continued_context(recipe, more, bank=vectors)
+            return continue_few_shot(context, recipe, config=chosen, seed=seed, stop=stop)
+
+        return Run(start)
+
+    def check(self, support: Support, *, templates: Templates | None = None, seed: int = 0) -> ImageCheck:
+        """Labels of the support that look wrong, images that fit nowhere, and near-duplicates."""
+        text = self.starting_head(support, templates=templates)
+        pixels = self.pixels(support.images)
+        labels = torch.tensor(support.labels, device=self.backbone.device)
+        return check_images(
+            multi_level_features(self.backbone, pixels, labels, text),
+            pixels,
+            names=image_names(support.images),
+            classes=support.classes,
+            from_text=self.reads_class_names,
+            seed=seed,
+        )
 
     def test_time(
         self,
@@ -319,17 +401,21 @@ class Atlas:
 
         `auto` keeps zero-shot where its checks advise against adapting. The other methods are the rows of
         `adapt.methods.UNLABELLED_METHODS`. With a `budget`, only so many task vectors are used: those whose
-        data sets look most like the images.
+        data sets look most like the images. `paper` streams its images as `few_shot` does, with the features
+        and logits of each in memory; other methods keep activations of all views.
         """
         find_method("test-time", objective)
         chosen, vectors = config or TestTimeConfig(), VectorBudget(budget=budget)
         sentences = _find_chosen(templates)
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            context = self._unlabelled_context(images, classes, bank=bank, templates=sentences)
-            return adapt_unlabelled(
+            check_class_names(classes, at_least=2)
+            pixels = yield from self._read_pixels(self.read_images(images), stop)
+            context = self._unlabelled_context(pixels, classes, bank=bank, templates=sentences)
+            steps = adapt_unlabelled(
                 context, method=objective, config=chosen, seed=seed, stop=stop, vectors=vectors
             )
+            return (yield from steps)
 
         return Run(start)
 
@@ -349,7 +435,9 @@ class Atlas:
         sentences = _find_chosen(templates)
 
         def start(stop: threading.Event) -> Generator[Step, None, NormsResult]:
-            context = self._unlabelled_context(images, classes, bank=bank, templates=sentences)
+            check_class_names(classes, at_least=2)
+            pixels = self.pixels(self.read_images(images))
+            context = self._unlabelled_context(pixels, classes, bank=bank, templates=sentences)
             return adapt_norms(context, method=method, config=chosen, seed=seed, stop=stop)
 
         return Run(start)
@@ -367,7 +455,7 @@ class Atlas:
     ) -> Stream:
         """A stream that answers images one at a time and adapts to the images it has seen."""
         sentences = _find_chosen(templates)
-        context = self._unlabelled_context(None, classes, bank=bank, templates=sentences)
+        context = self._unlabelled_context(self.pixels([]), classes, bank=bank, templates=sentences)
 
         def read(source: ImageSource) -> tuple[Image, Tensor]:
             (image,) = self.read_images([source])
@@ -434,18 +522,53 @@ class Atlas:
     # ---- using what was learned
 
     def adapted(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> nn.Module:
-        """The image tower at the recipe's coefficients: an ordinary module, as fast as the base model."""
+        """The image tower at the recipe's coefficients: an ordinary module, as fast as the base model.
+
+        Linear vectors give no such weights, and are refused; `predictor` answers with them.
+        """
+        tower = self.tower(recipe, bank=bank)
+        if isinstance(tower, TangentTower):
+            raise BankError(
+                "this recipe mixes linear task vectors, which move the tower's tangent and no weights: there "
+                "are none to give away. Keep the recipe, and let `predictor` answer with it."
+            )
+        return tower
+
+    def tower(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> nn.Module:
+        """The image tower at the recipe's coefficients, frozen: pixels as the model takes them to features.
+
+        With linear vectors it is a `TangentTower`, about half as fast as the base model.
+        """
         vectors = self.bank if bank is None else bank
         recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
         self._require_own_bank(vectors)
         base = dict(self.backbone.visual.named_parameters())
         composer = Composer(base, vectors, recipe.coefficients.layout)
-        theta = composer.compose(recipe.coefficients.values.to(vectors.device))
-        return materialise(self.backbone.visual, theta)
+        return tower_at(self.backbone.visual, composer, recipe.coefficients.values.to(vectors.device))
 
     def predictor(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> Callable[[Tensor], Tensor]:
         """The recipe's model as a function from pixels (N 3 S S) uint8 to logits (N C)."""
-        return as_predictor(recipe, self.adapted(recipe, bank=bank), self.backbone, self._head_of(recipe))
+        return as_predictor(recipe, self.tower(recipe, bank=bank), self.backbone, self._head_of(recipe))
+
+    def calibrate(
+        self,
+        recipe: Recipe,
+        held_out: Support,
+        *,
+        kept_share: float = KEPT_SHARE,
+        bank: TaskVectorBank | None = None,
+    ) -> Recipe:
+        """The recipe with a temperature and a threshold from labelled images that it has not learned from.
+
+        The threshold keeps `kept_share` of images of known classes, as far as so few images can promise it.
+        """
+        unknown = [name for name in held_out.classes if name not in recipe.classes]
+        if unknown:
+            raise SupportError(unknown_name("class", unknown[0], recipe.classes))
+        logits = self.logits(recipe, self.pixels(held_out.images), bank=bank)
+        labels = [recipe.classes.index(held_out.classes[label]) for label in held_out.labels]
+        calibration = calibrate(logits, torch.tensor(labels, device=logits.device), kept_share=kept_share)
+        return dataclasses.replace(recipe, calibration=calibration)
 
     def logits(
         self, recipe: Recipe, pixels: UInt8[Tensor, "N 3 S S"], *, bank: TaskVectorBank | None = None
@@ -457,13 +580,67 @@ class Atlas:
         self, images: Sequence[ImageSource], recipe: Recipe, *, bank: TaskVectorBank | None = None
     ) -> Comparison:
         """Predictions for the same images by zero-shot, under the recipe's templates, and by its model."""
-        read = self.read_images(images)
-        logits = self.logits(recipe, self.pixels(read), bank=bank)
-        adapted = predictions_from_logits(tuple(image.name for image in read), recipe.classes, logits)
-        return Comparison(self._predict(read, recipe.classes, self._head_of(recipe)), adapted)
+        return self.comparer(recipe, bank=bank)(images)
+
+    def comparer(
+        self, recipe: Recipe, *, bank: TaskVectorBank | None = None
+    ) -> Callable[[Sequence[ImageSource]], Comparison]:
+        """`compare` of one recipe as a function of the images: its model is built once, here."""
+        predict, head = self.predictor(recipe, bank=bank), self._head_of(recipe)
+
+        def compare(images: Sequence[ImageSource]) -> Comparison:
+            read = self.read_images(images)
+            adapted = predictions_from_logits(
+                image_names(read),
+                recipe.classes,
+                predict(self.pixels(read)),
+                calibration=recipe.calibration,
+            )
+            return Comparison(self._predict(read, recipe.classes, head), adapted)
+
+        return compare
+
+    def effects(
+        self, recipe: Recipe, images: Sequence[ImageSource], *, bank: TaskVectorBank | None = None
+    ) -> list[VectorEffect]:
+        """What each task vector of the recipe does to the answers, the one with the largest effect first.
+
+        Each is left out in turn, and the images are answered again; a recipe that draws on none has no
+        effects.
+        """
+        vectors = self.bank if bank is None else bank
+        recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
+        pixels = self.pixels(self.read_images(images))
+        return measure_effects(recipe, self.backbone, vectors, self._head_of(recipe), pixels)
+
+    def export(
+        self,
+        recipe: Recipe,
+        folder: Path | str,
+        *,
+        format: str = "onnx",
+        int8: bool = False,
+        bank: TaskVectorBank | None = None,
+    ) -> Exported:
+        """Write the recipe's model to a new folder, in one of `exporting.formats.FORMATS`.
+
+        `int8` stores weights in eight bits, where the format has them.
+        """
+        check_export(folder, format=format, int8=int8)
+        return write_export(self.classifier(recipe, bank=bank), folder, format=format, int8=int8)
+
+    def classifier(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> Classifier:
+        """The recipe's model with its classes and its preprocessing, as exports are made from it."""
+        tower = self.adapted(recipe, bank=bank)
+        network = RecipeNetwork(recipe, tower, self.backbone, self._head_of(recipe))
+        return Classifier(recipe, self.backbone, network)
 
     def _head_of(self, recipe: Recipe) -> Float[Tensor, "C D"]:
         """The class embeddings that the recipe holds, or else those of its class names."""
+        try:
+            check_class_names(recipe.classes, at_least=2)
+        except SupportError as error:
+            raise RecipeError(f"this recipe's classes cannot be asked about: {error}") from error
         kept = recipe.class_embeddings
         if kept is None:
             return self.head(recipe.classes, templates=recipe.templates)
@@ -485,7 +662,9 @@ class Atlas:
         data = []
         for name, support in tasks.items():
             classes = check_class_names(support.classes, at_least=2)
-            data.append(self._task_data(name, support, self.head(classes, templates=templates).clone()))
+            text = self.head(classes, templates=templates).clone()
+            labels = torch.tensor(support.labels, device=self.backbone.device)
+            data.append(TaskData(name, support.classes, text, self.pixels(support.images), labels))
         return self._bank_context(tuple(data), bank=bank, templates=templates)
 
     def _bank_context(
@@ -502,18 +681,52 @@ class Atlas:
             self.backbone, vectors, self.fingerprint, tasks, templates=templates, prototypes=prototypes
         )
 
-    def _task_data(self, name: str, support: Support, text: Float[Tensor, "C D"]) -> TaskData:
-        return TaskData(
-            name,
-            support.classes,
-            text,
-            self.pixels(support.images),
-            torch.tensor(support.labels, device=self.backbone.device),
-        )
+    def _read_task(
+        self, name: str, support: Support, text: Float[Tensor, "C D"], stop: threading.Event
+    ) -> Generator[Step, None, TaskData]:
+        """A task with labels, after the steps of reading its images."""
+        pixels = yield from self._read_pixels(support.images, stop)
+        labels = torch.tensor(support.labels, device=self.backbone.device)
+        return TaskData(name, support.classes, text, pixels, labels)
+
+    def _read_pixels(
+        self, images: Sequence[Image], stop: threading.Event
+    ) -> Generator[Step, None, UInt8[Tensor, "N 3 S S"]]:
+        """The images at the model's input size; with steps of the phase `read` where they are streamed."""
+        if not isinstance(images, ImageFiles):
+            return self.pixels(images)
+        pixels, progress = allocate_pixels(len(images), self.backbone.preprocessing.size), Progress()
+        for first in range(0, len(images), BATCH):
+            if stop.is_set():
+                raise SupportError(
+                    f"the run was stopped when {first} of {len(images)} images had been read: it has learned "
+                    "nothing yet. Start it again."
+                )
+            yield progress.phase("read", first, len(images), share=0.0)
+            part = images[first : first + BATCH]
+            pixels[first : first + len(part)] = self.pixels(part)
+        return pixels
+
+    def _continued_context(self, recipe: Recipe, more: Support, *, bank: TaskVectorBank) -> AdaptContext:
+        """The recipe's classes and then new ones, with the labelled images of `more`."""
+        added = tuple(name for name in more.classes if name not in recipe.classes)
+        classes = check_class_names((*recipe.classes, *added), at_least=2)
+        text = self._head_of(recipe)
+        if added and not self.reads_class_names:
+            raise SupportError(
+                f"'{added[0]}' is no class of the recipe, and {self.backbone.name} cannot read class names. "
+                "Adapt anew to the images of all classes."
+            )
+        if added:
+            text = torch.cat([text, self.head(added, templates=recipe.templates)])
+        numbers = [classes.index(more.classes[label]) for label in more.labels]
+        labels = torch.tensor(numbers, device=self.backbone.device)
+        task = TaskData("support", classes, text.clone(), self.pixels(more.images), labels)
+        return self._bank_context((task,), bank=bank, templates=recipe.templates)
 
     def _unlabelled_context(
         self,
-        images: Sequence[ImageSource] | None,
+        pixels: UInt8[Tensor, "N 3 S S"],
         classes: Sequence[str],
         *,
         bank: TaskVectorBank | None = None,
@@ -521,8 +734,7 @@ class Atlas:
     ) -> AdaptContext:
         """This model, a bank that was made for it, and one task without labels, or without images yet."""
         names = check_class_names(classes, at_least=2)
-        read = [] if images is None else self.read_images(images)
-        task = TaskData("images", names, self.head(names, templates=templates).clone(), self.pixels(read))
+        task = TaskData("images", names, self.head(names, templates=templates).clone(), pixels)
         return self._bank_context((task,), bank=bank, templates=templates)
 
     def _require_own_bank(self, bank: TaskVectorBank) -> None:
@@ -551,7 +763,7 @@ class Atlas:
                 resize=spec.resize,
                 interpolation=spec.interpolation,
             )
-            with torch.inference_mode():
+            with torch.inference_mode(), runtime.autocast(self.backbone.device):
                 features = F.normalize(self.backbone.visual(batch.to(self.backbone.device)).float(), dim=-1)
             yield features.cpu().clone()
 

@@ -3,12 +3,13 @@
     AtlasError
     ├── ConfigError       a setting is out of range, or a name is not known
     ├── ImageError        a file or array is not an image that we accept
+    ├── StoppedError      reading was stopped, because its caller asked for it
     ├── SupportError      a set of labelled images, or of class names, cannot be used as it is
     ├── ModelError        a model cannot be opened
-    │   └── HubError      … because the hub that holds it cannot be reached
+    │   └── HubError      … or stored, because the hub cannot be reached or refuses
     ├── BankError         a task vector or a bank file is damaged, or made for another base model
     ├── RecipeError       a recipe is damaged, or made for another model or bank
-    ├── CacheError        the cache folder holds something that we did not write
+    ├── ExportError       a model cannot be exported, or not in the format asked for
     └── EvalError         an evaluation or a benchmark cannot be carried out
 
 Each message is a sentence for the user: what was given, what is needed, and what to do.
@@ -27,16 +28,19 @@ from collections.abc import Iterable
 __all__ = [
     "AtlasError",
     "BankError",
-    "CacheError",
     "ConfigError",
     "EvalError",
+    "ExportError",
     "HubError",
     "ImageError",
     "ModelError",
     "RecipeError",
+    "StoppedError",
     "SupportError",
     "unknown_name",
 ]
+
+MOST_SHOWN = 80  # characters of a name that is not known
 
 
 class AtlasError(Exception):
@@ -51,6 +55,10 @@ class ImageError(AtlasError):
     """A file or array is not an image that we accept."""
 
 
+class StoppedError(AtlasError):
+    """Reading was stopped, because its caller asked for it."""
+
+
 class SupportError(AtlasError):
     """A set of labelled images, or of class names, cannot be used as it is."""
 
@@ -60,7 +68,7 @@ class ModelError(AtlasError):
 
 
 class HubError(ModelError):
-    """A model cannot be opened because the hub that holds it cannot be reached."""
+    """A model, recipe, bank or data set cannot be read or stored: the hub cannot be reached, or refuses."""
 
 
 class BankError(AtlasError):
@@ -71,8 +79,8 @@ class RecipeError(AtlasError):
     """A recipe is damaged, or made for another model or bank."""
 
 
-class CacheError(AtlasError):
-    """The cache folder holds something that we did not write."""
+class ExportError(AtlasError):
+    """A model cannot be exported, or not in the format asked for."""
 
 
 class EvalError(AtlasError):
@@ -86,6 +94,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     "template set 'fotos' is not known. Did you mean 'photos'? Known: photos, plain."
     """
     names = sorted(known)
+    name = "".join(
+        char if char.isprintable() else "?" for char in name[:MOST_SHOWN]
+    )  # a stranger may give it
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return f"{kind} '{name}' is not known.{hint} Known: {', '.join(names)}."

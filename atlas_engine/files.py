@@ -1,14 +1,15 @@
-"""Files that appear whole or not at all, their sizes and their hashes."""
+"""Files and folders that appear whole or not at all, their sizes and their hashes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_write", "human_nbytes", "sha256_of"]
+__all__ = ["atomic_folder", "atomic_write", "human_nbytes", "sha256_of"]
 
 
 @contextmanager
@@ -29,6 +30,22 @@ def atomic_write(path: Path | str) -> Iterator[Path]:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path | str) -> Iterator[Path]:
+    """A temporary folder to fill, beside `path`; it becomes `path` at the end, which must be new or empty.
+
+    After an error the temporary folder is deleted.
+    """
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part.mkdir()
+    try:
+        yield part
+        part.replace(target)  # takes the place of an empty folder, and fails where it is not empty
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def human_nbytes(nbytes: int) -> str:

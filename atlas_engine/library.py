@@ -22,6 +22,7 @@ from atlas_engine.bank import TaskVector, TaskVectorBank, VectorInfo, block_tabl
 from atlas_engine.bank.bank_file import BANK_FORMAT, BankFile, banks_folder, find_bank, load_bank, save_bank
 from atlas_engine.bank.edit import join_banks
 from atlas_engine.bank.storage import storage_named, vector_nbytes
+from atlas_engine.bank.vector import LORA, STANDARD, check_kind, common_kind
 from atlas_engine.cache import Cache
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.checkpoints.activation import activation_of, find_activation
@@ -81,6 +82,7 @@ def import_bank(
     storage: str = STORAGE,
     on_bytes: OnBytes | None = None,
     lora_alpha: float | None = None,
+    kind: str | None = None,
 ) -> Iterator[ImportedVector]:
     """Make a task vector from each checkpoint, yield it, and write them all as one bank file at the end.
 
@@ -89,7 +91,12 @@ def import_bank(
     at a time. The file is replaced as a whole: until then, and after any error, the old one stays. `on_bytes`
     is called as files arrive from the hub. The task vector of a LoRA adapter is (α / r) · B A; α is in the
     config beside it unless `lora_alpha` is given.
+
+    `kind` says how checkpoints were trained, which no file tells: "linear" for those of the tower's tangent.
+    By default LoRA adapters are of kind "lora" and all others "standard". Bank files tell their own.
     """
+    if kind is not None:
+        check_kind(kind)
     theta0 = {name: weights.detach().cpu() for name, weights in backbone.visual.named_parameters()}
     _require_memory(theta0, storage, len(sources))
     banks: list[TaskVectorBank] = []
@@ -99,10 +106,11 @@ def import_bank(
             bank = _load_bank_of(file, theta0, backbone).stored_as(storage)
             yield from (_imported(bank.vector(task), source, "bank") for task in bank.tasks)
         else:
-            vector, layout = _read_vector(source, file, theta0, backbone, lora_alpha=lora_alpha)
+            vector, layout = _read_vector(source, file, theta0, backbone, lora_alpha=lora_alpha, kind=kind)
             bank = TaskVectorBank.from_vectors([vector], storage=storage)
             yield _imported(vector, source, layout)
         banks.append(bank)
+        common_kind({made.tasks[0]: made.kind for made in banks})  # before more is fetched
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     save_bank(join_banks(banks), path)
 
@@ -148,6 +156,7 @@ def _read_vector(
     backbone: Backbone,
     *,
     lora_alpha: float | None,
+    kind: str | None,
 ) -> tuple[TaskVector, str]:
     """The task vector of a checkpoint, and the checkpoint's layout."""
     theirs, ours = find_activation(file), activation_of(backbone.visual)
@@ -170,7 +179,11 @@ def _read_vector(
     provenance["layout"] = layout
     before, after = reported_accuracies(file)
     info = VectorInfo(
-        dataset=source.name, accuracy_before=before, accuracy_after=after, provenance=provenance
+        dataset=source.name,
+        accuracy_before=before,
+        accuracy_after=after,
+        provenance=provenance,
+        kind=kind or (LORA if layout == "lora" else STANDARD),
     )
     return TaskVector.between(source.name, base=theta0, tuned=tuned, info=info), layout
 

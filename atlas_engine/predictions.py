@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from atlas_engine.calibration import Calibration
+from atlas_engine.class_names import NONE_OF_THESE
 from atlas_engine.errors import ConfigError
 
 __all__ = ["Comparison", "Guess", "Predictions", "join_predictions", "predictions_from_logits"]
@@ -32,6 +34,7 @@ class Predictions:
     names: tuple[str, ...]
     classes: tuple[str, ...]
     probs: Tensor
+    rejected: tuple[bool, ...] | None = None  # which images are none of the classes; None: nothing can tell
 
     def __post_init__(self) -> None:
         if tuple(self.probs.shape) != (len(self.names), len(self.classes)):
@@ -45,6 +48,18 @@ class Predictions:
         """The likeliest class of each image."""
         return tuple(self.classes[index] for index in self.probs.argmax(dim=1).tolist())
 
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The likeliest class of each image, or `none of these` where the image is rejected."""
+        return tuple(
+            NONE_OF_THESE if rejected else label
+            for rejected, label in zip(self._rejected, self.labels, strict=True)
+        )
+
+    @property
+    def _rejected(self) -> tuple[bool, ...]:
+        return (False,) * len(self) if self.rejected is None else self.rejected
+
     def top(self, k: int = 3) -> list[list[Guess]]:
         """The `k` likeliest classes of each image, the likeliest first."""
         best = self.probs.topk(min(k, len(self.classes)), dim=1)
@@ -57,24 +72,34 @@ class Predictions:
         """The share of images whose likeliest class is the one in `labels` (N)."""
         return float((self.probs.argmax(dim=1) == labels).float().mean())
 
+    def select(self, indices: Sequence[int]) -> Predictions:
+        """The predictions of the images at these positions, in this order."""
+        rejected = None if self.rejected is None else tuple(self.rejected[i] for i in indices)
+        names = tuple(self.names[i] for i in indices)
+        return Predictions(names, self.classes, self.probs[list(indices)], rejected)
+
     def as_rows(self, k: int = 3) -> list[dict[str, object]]:
-        """One row per image for JSON: image, label, prob, and the `k` likeliest classes."""
+        """One row per image for JSON: image, label, prob, and the `k` likeliest classes.
+
+        Where images can be rejected, a row also says whether this one is.
+        """
         return [
             {
                 "image": name,
                 "label": guesses[0].label,
                 "prob": guesses[0].prob,
                 "top": [g._asdict() for g in guesses],
+                **({"none_of_these": rejected} if self.rejected is not None else {}),
             }
-            for name, guesses in zip(self.names, self.top(k), strict=True)
+            for name, guesses, rejected in zip(self.names, self.top(k), self._rejected, strict=True)
         ]
 
     def as_text(self, k: int = 3) -> str:
-        """One line per image: `cat.jpg  cat 90%, dog 10%`."""
+        """One line per image: `cat.jpg  cat 90%, dog 10%`; `sky.jpg  none of these (cat 50%)` if rejected."""
         width = max((len(name) for name in self.names), default=0)
         lines = (
-            f"{name:<{width}}  " + ", ".join(f"{guess.label} {guess.prob:.0%}" for guess in guesses)
-            for name, guesses in zip(self.names, self.top(k), strict=True)
+            f"{name:<{width}}  {_guesses_as_text(guesses, rejected=rejected)}"
+            for name, guesses, rejected in zip(self.names, self.top(k), self._rejected, strict=True)
         )
         return "\n".join(lines)
 
@@ -88,15 +113,37 @@ class Predictions:
         return f"Predictions({len(self.names)} images × {len(self.classes)} classes)"
 
 
-def predictions_from_logits(names: tuple[str, ...], classes: tuple[str, ...], logits: Tensor) -> Predictions:
-    """Predictions whose probabilities are the softmax of `logits` (N C)."""
-    return Predictions(names, classes, torch.softmax(logits.float(), dim=1).cpu())
+def predictions_from_logits(
+    names: tuple[str, ...],
+    classes: tuple[str, ...],
+    logits: Tensor,
+    *,
+    calibration: Calibration | None = None,
+) -> Predictions:
+    """Predictions with probabilities softmax(logits / T), (N C); T is 1 without a calibration.
+
+    An image is rejected where the calibration says so, or where its likeliest class is one of negatives.
+    """
+    used = calibration or Calibration()
+    predictions = Predictions(names, classes, used.probs(logits).cpu())
+    if used.reject_below is None and NONE_OF_THESE not in classes:
+        return predictions
+    pairs = zip(used.rejects(logits).tolist(), predictions.labels, strict=True)
+    return replace(predictions, rejected=tuple(far or label == NONE_OF_THESE for far, label in pairs))
+
+
+def _guesses_as_text(guesses: Sequence[Guess], *, rejected: bool) -> str:
+    ranked = ", ".join(f"{guess.label} {guess.prob:.0%}" for guess in guesses)
+    return f"{NONE_OF_THESE} ({ranked})" if rejected and guesses[0].label != NONE_OF_THESE else ranked
 
 
 def join_predictions(several: Sequence[Predictions]) -> Predictions:
     """One Predictions of all the images of `several`, which have the same classes."""
     names = tuple(name for one in several for name in one.names)
-    return Predictions(names, several[0].classes, torch.cat([one.probs for one in several]))
+    probs = torch.cat([one.probs for one in several])
+    known = [one.rejected for one in several if one.rejected is not None]
+    rejected = tuple(flag for flags in known for flag in flags) if len(known) == len(several) else None
+    return Predictions(names, several[0].classes, probs, rejected)
 
 
 @dataclass(frozen=True)
@@ -119,6 +166,17 @@ class Comparison:
     def broken(self, truth: Sequence[str | None]) -> tuple[int, ...]:
         """Positions of the images that adapting got wrong and zero-shot right, among the same."""
         return tuple(i for i in self.changed if truth[i] is not None and truth[i] == self.zero_shot.labels[i])
+
+    def select(self, indices: Sequence[int]) -> Comparison:
+        """The images at these positions, in this order."""
+        return Comparison(self.zero_shot.select(indices), self.adapted.select(indices))
+
+    def join(self, other: Comparison) -> Comparison:
+        """These images, then those of another comparison under the same classes."""
+        return Comparison(
+            join_predictions([self.zero_shot, other.zero_shot]),
+            join_predictions([self.adapted, other.adapted]),
+        )
 
     def __len__(self) -> int:
         return len(self.adapted)

@@ -16,12 +16,13 @@ checked before a recipe exists. A recipe made here passes the same checks, so wh
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import safetensors.torch
 import torch
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atlas_engine.bank.blocks import BLOCK_KINDS, Block, BlockTable
+from atlas_engine.calibration import Calibration
 from atlas_engine.class_names import is_legible
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.clip.feature_levels import (
@@ -41,12 +43,25 @@ from atlas_engine.clip.feature_levels import (
 )
 from atlas_engine.clip.templates import find_templates
 from atlas_engine.compose.coefficients import Coefficients, Layout
+from atlas_engine.compose.linearised import TangentTower
 from atlas_engine.config import software_version
+from atlas_engine.display import facts_html, shorten
 from atlas_engine.errors import AtlasError, ConfigError, RecipeError
 from atlas_engine.files import atomic_write
+from atlas_engine.heads.base import Head
 from atlas_engine.heads.registry import FeatureLevel, find_head
+from atlas_engine.runtime import autocast
 
-__all__ = ["CLASS_EMBEDDINGS", "MAX_RECIPE_NBYTES", "TEMPLATES", "Json", "Recipe", "as_predictor"]
+__all__ = [
+    "CLASS_EMBEDDINGS",
+    "IMAGES",
+    "MAX_RECIPE_NBYTES",
+    "TEMPLATES",
+    "Json",
+    "Recipe",
+    "RecipeNetwork",
+    "as_predictor",
+]
 
 MAX_RECIPE_NBYTES = 64 * 2**20
 MAX_HEADER_NBYTES = 8 * 2**20
@@ -56,11 +71,24 @@ FORMAT = "atlas-recipe-2"
 LAM = "coefficients"  # the name of λ among the tensors of the file
 HEAD = "head."  # what the names of the head's tensors begin with there
 TEMPLATES = "templates"  # the setting that holds the sentences, where others than the model's own were chosen
+IMAGES = "images"  # the setting that holds how many labelled images a few-shot recipe was learned from
 CLASS_EMBEDDINGS = "class_embeddings"  # the name of (C D) among the head's tensors, where they are kept
 PREDICT_BATCH = 32
+MAX_COEFFICIENT = 1e3  # learned ones stay below 10; at this size no model is left of the tower
+MAX_HEAD_NUMBER = 1e6
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Kind = TypeVar("Kind")
+Written = TypeVar("Written")
+Written_co = TypeVar("Written_co", covariant=True)
+
+
+class RecipeExporter(Protocol[Written_co]):
+    """What `Recipe.export` needs of a session."""
+
+    def export(self, recipe: Recipe, folder: Path | str, *, format: str, int8: bool) -> Written_co:
+        """Write the recipe's model to a new folder; what was written."""
+        ...
 
 
 def _current_versions() -> dict[str, str]:
@@ -81,6 +109,7 @@ class Recipe:
     seed: int = 0
     versions: Mapping[str, str] = field(default_factory=_current_versions)
     head: Mapping[str, Tensor] = field(default_factory=dict)
+    calibration: Calibration | None = None  # None: probabilities are the softmax of the logits
 
     def __post_init__(self) -> None:
         own = dataclasses.replace(self.coefficients, values=_cpu_copy(self.coefficients.values))
@@ -101,6 +130,23 @@ class Recipe:
     def __repr__(self) -> str:
         size = f"{len(self.coefficients.tasks)} tasks × {len(self.coefficients.blocks)} blocks"
         return f"Recipe({self.method or 'coefficients'} for {self.model}, {size}, seed {self.seed})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        tasks = self.coefficients.tasks
+        used = self.coefficients.values.flatten(1).any(dim=1).tolist()
+        moved = [task for task, uses in zip(tasks, used, strict=True) if uses]
+        return facts_html(
+            "Recipe",
+            [
+                ("model", self.model),
+                ("method", self.method or "coefficients"),
+                ("classes", f"{len(self.classes)}: {shorten(self.classes)}"),
+                ("task vectors", f"{len(moved)} of {len(tasks)}: {shorten(moved)}" if moved else "none"),
+                ("head", self.config.get("head", "none")),
+                ("seed", self.seed),
+            ],
+        )
 
     @property
     def templates(self) -> tuple[str, ...] | None:
@@ -133,7 +179,10 @@ class Recipe:
     def scaled(
         self, *, tasks: Mapping[str, float] | None = None, layers: Mapping[int, float] | None = None
     ) -> Recipe:
-        """The same recipe with the λ of some tasks or layers times a factor; 0 removes one."""
+        """The same recipe with the λ of some tasks or layers times a factor; 0 removes one.
+
+        Its calibration stays as it was measured, before the scaling.
+        """
         return dataclasses.replace(self, coefficients=self.coefficients.scaled(tasks=tasks, layers=layers))
 
     def save(self, path: Path | str) -> None:
@@ -152,6 +201,15 @@ class Recipe:
                 part.write_bytes(data)
         except OSError as error:
             raise RecipeError(f"cannot write '{target}' ({error.strerror}). Choose another file.") from error
+
+    def export(
+        self, folder: Path | str, *, engine: RecipeExporter[Written], format: str = "onnx", int8: bool = False
+    ) -> Written:
+        """Write the adapted model to a new folder: onnx, html, openclip or transformers.
+
+        `engine` is a session with the recipe's model and bank.
+        """
+        return engine.export(self, folder, format=format, int8=int8)
 
     @classmethod
     def load(cls, path: Path | str) -> Recipe:
@@ -175,27 +233,70 @@ def as_predictor(
 
     ``tower`` is the image tower at the recipe's coefficients, ``text`` has the embeddings of its classes.
     """
-    spec = find_head(str(recipe.config.get("head", "none")))
-    tensors = {
-        name: tensor.to(backbone.device).float()
-        for name, tensor in recipe.head.items()
-        if name != CLASS_EMBEDDINGS
-    }
-    feature_stats, head_tensors = FeatureStats.from_tensors(tensors)
-    if spec.feature_level is not FeatureLevel.projected:
-        tower = with_feature_levels(tower, feature_stats=feature_stats)
+    network = RecipeNetwork(recipe, tower, backbone, text)
 
     @torch.inference_mode()
     def predict(pixels: UInt8[Tensor, "N 3 S S"]) -> Float[Tensor, "N C"]:
         batches = torch.split(pixels, PREDICT_BATCH)
-        features = torch.cat([tower(backbone.as_input(batch.float() / 255)).float() for batch in batches])
-        features = F.normalize(features, dim=-1)
-        width = features.shape[1]
-        logit_scale = matching_logit_scale(backbone.logit_scale, text, width, feature_stats=feature_stats)
-        head = spec.rebuild(head_tensors, pad_text_embeddings(text, width), logit_scale=logit_scale)
-        return head.logits(features)
+        with autocast(backbone.device):
+            features = [network.features(backbone.as_input(batch.float() / 255)) for batch in batches]
+        logits = network.logits(torch.cat(features))
+        if not bool(torch.isfinite(logits).all()):
+            raise RecipeError(
+                "this recipe's model answers with NaN or infinity. Its coefficients or its head do not fit: "
+                "adapt anew, or turn its task vectors down."
+            )
+        return logits
 
     return predict
+
+
+class RecipeNetwork(nn.Module):
+    """The recipe's model as a module, to run or to export: normalised images (N 3 S S) -> logits (N C).
+
+    Its arguments are those of `as_predictor`. The head is made for the width of the first features.
+    """
+
+    def __init__(
+        self, recipe: Recipe, tower: nn.Module, backbone: Backbone, text: Float[Tensor, "C D"]
+    ) -> None:
+        super().__init__()
+        self._spec = find_head(str(recipe.config.get("head", "none")))
+        tensors = {
+            name: tensor.to(backbone.device).float()
+            for name, tensor in recipe.head.items()
+            if name != CLASS_EMBEDDINGS
+        }
+        self._feature_stats, self._head_tensors = FeatureStats.from_tensors(tensors)
+        if self._spec.feature_level is not FeatureLevel.projected:
+            with_levels = functools.partial(with_feature_levels, feature_stats=self._feature_stats)
+            tower = tower.rebuild(with_levels) if isinstance(tower, TangentTower) else with_levels(tower)
+        self.tower = tower
+        self._logit_scale, self._text = backbone.logit_scale, text
+        self._head: Head | None = None
+
+    def forward(self, images: Float[Tensor, "N 3 S S"]) -> Float[Tensor, "N C"]:
+        """Logits of normalised images."""
+        return self.logits(self.features(images))
+
+    def features(self, images: Float[Tensor, "N 3 S S"]) -> Float[Tensor, "N D"]:
+        """Features of the levels that the head works on, in float32, not normalised."""
+        features: Tensor = self.tower(images)
+        return features.float()
+
+    def logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
+        """Logits of features, which need not be normalised."""
+        if self._head is None:
+            self._head = self.head_for(features.shape[1])
+        return self._head.logits(F.normalize(features, dim=-1))
+
+    def head_for(self, width: int) -> Head:
+        """The head for features of this width, or a `RecipeError`."""
+        logit_scale = matching_logit_scale(
+            self._logit_scale, self._text, width, feature_stats=self._feature_stats
+        )
+        text = pad_text_embeddings(self._text, width)
+        return self._spec.rebuild(self._head_tensors, text, logit_scale=logit_scale)
 
 
 # ---- what goes into the file
@@ -265,6 +366,7 @@ def _description(recipe: Recipe) -> dict[str, Json]:
         "blocks": [[block.name, list(block.shape), block.layer, block.kind] for block in coefficients.blocks],
         "head": list[Json](sorted(recipe.head)),
         "moved": list[Json](_nonzero_columns(coefficients)),
+        **({} if recipe.calibration is None else {"calibration": dataclasses.asdict(recipe.calibration)}),
     }
 
 
@@ -319,6 +421,10 @@ def _check_tensors(recipe: Recipe) -> None:
             raise RecipeError(f"'{name}' is {tensor.dtype}, and must be {needed}.")
         if not bool(torch.isfinite(tensor).all()):
             raise RecipeError(f"'{name}' holds NaN or infinity.")
+        largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+        most = MAX_COEFFICIENT if name == LAM else MAX_HEAD_NUMBER
+        if largest > most:
+            raise RecipeError(f"'{name}' reaches {largest:.3g}, but numbers up to {most:g} are taken.")
 
 
 # ---- reading a file that anybody may have written
@@ -378,7 +484,19 @@ def _build_recipe(description: Mapping[str, Json], tensors: Mapping[str, Tensor]
         seed=_expect(int, description["seed"], "seed"),
         versions={name: _expect(str, version, "versions") for name, version in versions.items()},
         head={name: tensors[HEAD + name] for name in head},
+        calibration=_build_calibration(description.get("calibration")),  # older files have none
     )
+
+
+def _build_calibration(values: Json) -> Calibration | None:
+    if values is None:
+        return None
+    numbers = _expect(dict, values, "calibration")
+    wanted = {field.name for field in dataclasses.fields(Calibration)}
+    if numbers.keys() != wanted or numbers["temperature"] is None:
+        raise RecipeError(f"its 'calibration' does not hold {', '.join(sorted(wanted))}.")
+    known = {name: _expect(float, v, "calibration") for name, v in numbers.items() if v is not None}
+    return Calibration(**known)
 
 
 def _build_block(row: Json) -> Block:

@@ -21,9 +21,11 @@ from typing import Generic, TypeVar
 from torch import Tensor
 
 from atlas_engine.compose.coefficients import Coefficients
+from atlas_engine.display import Figure, ShareBar, facts_html, figure_svg, rows_html
 from atlas_engine.recipe import Recipe
+from atlas_engine.sharing.repositories import push
 
-__all__ = ["AdaptResult", "Estimate", "Outcome", "Run", "RunState", "Step", "Verdict"]
+__all__ = ["AdaptResult", "Advice", "CurvePoint", "Estimate", "Outcome", "Run", "RunState", "Step", "Verdict"]
 
 Result = TypeVar("Result")
 
@@ -61,6 +63,32 @@ class Verdict:
     kept: str
     helped: bool | None  # None where nothing could be held out to tell
     sentence: str
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The accuracy to expect with so many images per class, and its 95 % interval."""
+
+    images_per_class: int
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Whether more images would help, in a sentence, and the learning curve behind it.
+
+    `then` is what to expect after adding `more_per_class` images to each class. `enough` is None, and there
+    is no curve, where nothing could be held out to tell.
+    """
+
+    sentence: str
+    enough: bool | None
+    more_per_class: int = 0
+    now: CurvePoint | None = None
+    then: CurvePoint | None = None
+    curve: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +135,10 @@ class AdaptResult:
     seconds: float
     verdict: Verdict
     estimates: tuple[Estimate, ...] = ()
+    alternatives: Mapping[str, Recipe] = field(default_factory=dict, repr=False)
+    """Recipes that were learned or measured beside the one kept, by method."""
+    advice: Advice | None = None
+    """What more images would bring; None where the method held nothing out."""
 
     @property
     def fell_back(self) -> bool:
@@ -121,6 +153,39 @@ class AdaptResult:
     def save(self, path: Path | str) -> None:
         """Write the recipe, the small file that rebuilds the adapted model."""
         self.recipe.save(path)
+
+    def push_to_hub(self, repository: str, *, private: bool = True, token: str | None = None) -> str:
+        """The web address of a repository on the model hub, after the recipe was written to it with a card.
+
+        `repository` is "owner/name". It is private unless `private=False`. The token is the one that the
+        hub's client finds (HF_TOKEN, `hf auth login`), unless one is given.
+        """
+        measured = [str(estimate) for estimate in self.estimates]
+        sentence = self.verdict.sentence
+        return push(
+            self.recipe, repository, private=private, token=token, sentence=sentence, measured=measured
+        )
+
+    def plot(self) -> Figure:
+        """The losses of its steps, and the held-out accuracies with their intervals, as a figure."""
+        losses = [step.loss for step in self.history if step.phase == "learn"]
+        bars = [ShareBar(one.method, one.accuracy, one.low, one.high) for one in self.estimates]
+        return Figure(figure_svg(title=self.verdict.sentence, losses=losses, bars=bars))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        estimates = [
+            (one.method, f"{one.accuracy:.0%}", f"{one.low:.0%} to {one.high:.0%}", one.images)
+            for one in self.estimates
+        ]
+        header = ("method", "held-out accuracy", "95 % interval", "images")
+        table = rows_html("Held-out accuracy", header, estimates) if estimates else ""
+        facts = [
+            ("verdict", self.verdict.sentence),
+            ("outcome", self.outcome.value),
+            ("seconds", f"{self.seconds:.1f}"),
+        ]
+        return facts_html("Result", facts) + table + self.recipe._repr_html_()
 
     def __repr__(self) -> str:
         return (

@@ -101,7 +101,9 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
         return AUTOCAST_DTYPES[wanted]
     if device.type != "cuda":
         return None
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    # a GPU without bfloat16 of its own would compute it slowly, by way of float32
+    has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if has_bfloat16 else torch.float16
 
 
 def autocast(device: torch.device, dtype: torch.dtype | None = None) -> AbstractContextManager[object]:

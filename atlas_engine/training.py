@@ -112,10 +112,7 @@ def train_vector(
     after = task.measure(apply_difference(visual, tuned.kind, tuned.difference).features, test)[0]
 
     provenance = _provenance(engine, data, chosen, tuned)
-    if tuned.kind == "linear":  # composition adds it to the weights, so say what it is worth there
-        as_weights = apply_difference(visual, "standard", tuned.difference)
-        provenance["accuracy_as_weights"] = f"{task.measure(as_weights.features, test)[0]:.4f}"
-    info = VectorInfo(folder.name, before, after, centroid, provenance)
+    info = VectorInfo(folder.name, before, after, centroid, provenance, kind=tuned.kind)
     blocks = {block: delta.float().cpu() for block, delta in tuned.difference.items()}
     return TaskVector(name, blocks, fingerprint(dict(visual.named_parameters())), info)
 
@@ -260,7 +257,6 @@ def _provenance(
         digest.update(f"{file.name}\n".encode())
         digest.update(pixels.numpy().data)
     return {
-        "kind": tuned.kind,
         "model": engine.backbone.name,
         "templates": json.dumps(find_templates(settings.templates or engine.backbone.templates)),
         **({} if engine.reads_class_names else {"head": "prototypes"}),

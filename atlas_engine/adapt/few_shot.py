@@ -6,7 +6,9 @@
     learn     train the coefficients λ on these activations: one training per fold without that fold, and one
               on all images, side by side, or some after the others where memory is short
     fit       fit the head on the features at the kept fraction of λ
-    verdict   choose the one of zero-shot, head and task vectors that is right on most held-out images
+    verdict   choose the one of zero-shot, head and task vectors that is right on most held-out images; with
+              one image a class, the last of them whose answers hold on new views of the images; held-out
+              images also give a temperature, a threshold for "none of these", and advice on more images
 
 `auto` runs all phases, and keeps zero-shot where nothing beats it. Any other method skips preview and
 verdict: its result is kept whether it helps or not.
@@ -15,10 +17,9 @@ verdict: its result is kept whether it helps or not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -26,61 +27,62 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from atlas_engine import runtime
+from atlas_engine.adapt.advice import advise_from_held_out
 from atlas_engine.adapt.context import AdaptContext
 from atlas_engine.adapt.guards import StopFlag
-from atlas_engine.adapt.memory_plan import RunPlan, measure_activations, memory_to_use, plan_run
-from atlas_engine.adapt.methods import AUTO, FEW_SHOT_METHODS, ZERO_SHOT, Method, find_method
-from atlas_engine.adapt.optimise import LoopResult, OptimiseConfig, Sampler, Score, join_loops, optimise
+from atlas_engine.adapt.memory_plan import (
+    RunPlan,
+    kept_image_nbytes,
+    measure_activations,
+    memory_to_use,
+    plan_run,
+)
+from atlas_engine.adapt.methods import AUTO, FEW_SHOT_METHODS, ZERO_SHOT, find_method
+from atlas_engine.adapt.optimise import LoopResult, Sampler, Score, join_loops, optimise
 from atlas_engine.adapt.progress import Progress
 from atlas_engine.adapt.results import build_recipe, build_result
 from atlas_engine.adapt.samplers import FreshViewSampler, LabelledSampler
 from atlas_engine.adapt.selection import SelectionConfig, select_for_support
+from atlas_engine.adapt.settings import (
+    FewShotConfig,
+    FewShotRunSettings,
+    batches_per_epoch,
+    effective_few_shot_config,
+)
 from atlas_engine.adapt.slopes import Slopes
+from atlas_engine.adapt.streamed import Activations, split_activations, take_rows
 from atlas_engine.adapt.trainable import LAM, Forward, TrainableWithHeads
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.adapt.verdict import (
     PROTOTYPES,
+    calibrate_held_out,
     decide_verdict,
     estimate_accuracies,
     held_out_folds,
     labels_per_fold,
     out_of_fold_logits,
+    view_agreement,
 )
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import ComposedEncoder
+from atlas_engine.compose.linearised import make_encoder
 from atlas_engine.config import setting
 from atlas_engine.data.augment import Augment, ResizedCrop
-from atlas_engine.heads.base import Head, LabelledFeatures, ZeroShot, class_prototypes
+from atlas_engine.heads.base import UNUSED, Head, LabelledFeatures, ZeroShot, class_prototypes
 from atlas_engine.heads.registry import HEADS, FeatureLevel
+from atlas_engine.objectives.base import LogitsFn
 from atlas_engine.objectives.supervised import CrossEntropy
-from atlas_engine.recipe import CLASS_EMBEDDINGS, Json, Recipe
-from atlas_engine.result import AdaptResult, Outcome, Step, Verdict
+from atlas_engine.recipe import CLASS_EMBEDDINGS, IMAGES, Json, Recipe
+from atlas_engine.result import AdaptResult, Advice, Outcome, Step, Verdict
 
-__all__ = ["FewShotConfig", "FewShotResources", "adapt_few_shot", "effective_few_shot_config"]
+__all__ = ["FewShotConfig", "FewShotResources", "FewShotRun", "adapt_few_shot", "effective_few_shot_config"]
 
 PREVIEW, LEARNED = "text-probe", "atlas+text-probe"
 """The methods of `auto`'s preview and of its training; held-out images choose between them and zero-shot."""
 
+AGREEMENT_VIEWS = 8  # of each image, to compare models by where nothing can be held out
+NEW_VIEWS = 7919  # what is added to the seed for views that nothing was trained on
 PREVIEW_SHARE, LOOK_SHARE, SLOPE_SHARE = 0.02, 0.13, 0.15  # rough shares of a run's work, for its progress
-FEWEST_BATCHES = 10  # per epoch (aTLAS, section 5)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FewShotConfig(OptimiseConfig):
-    """How coefficients are learned from a few labelled images."""
-
-    steps: int = setting(24, help="optimiser steps", low=0, high=100_000)
-    lr: float = setting(0.05, help="learning rate of the first step", low=0.0, high=100.0)
-    epochs: int = setting(0, help="passes over the images; 0: as many as the steps make", low=0)
-    batch: int = setting(16, help="images per step; all of them where there are fewer", low=1)
-    views: int = setting(6, help="random views of each image, made once and kept", low=1, high=1000)
-    share: float | None = setting(
-        None,
-        help="share of the tower's weights, from its end, that may move, 1 for all; none is the method's own",
-        low=0.0,
-        high=1.0,
-    )
-    folds: int = setting(4, help="most folds that the images are held out in, one at a time", low=2, high=64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,7 @@ def adapt_few_shot(
     resources: FewShotResources | None = None,
 ) -> Generator[Step, None, AdaptResult]:
     """Yield the steps of every phase, then return the result. `layout` replaces the method's own."""
-    run = _FewShotRun(
+    run = FewShotRun(
         context,
         method=method,
         config=config,
@@ -118,30 +120,7 @@ def adapt_few_shot(
     return (yield from run.steps())
 
 
-def effective_few_shot_config(config: FewShotConfig, method: Method, *, images: int) -> FewShotConfig:
-    """The config that a run uses: with the method's own settings, and with steps enough for its epochs.
-
-    Only a setting that the user left at its default is replaced. With epochs, an epoch has at least ten
-    batches, as in the paper, so a small support is repeated within it.
-    """
-    default = FewShotConfig()
-    changes: dict[str, Any] = {
-        name: value
-        for name, value in method.settings.items()
-        if getattr(config, name) == getattr(default, name)
-    }
-    config = replace(config, **changes)
-    if config.epochs and config.steps == default.steps:
-        config = replace(config, steps=config.epochs * batches_per_epoch(config, images=images))
-    return config
-
-
-def batches_per_epoch(config: FewShotConfig, *, images: int) -> int:
-    """The number of batches in an epoch, at least ten."""
-    return max(FEWEST_BATCHES, math.ceil(images / config.batch))
-
-
-class _FewShotRun:
+class FewShotRun:
     """One run. R is the number of trainings side by side: one per held-out fold, then one on all images."""
 
     def __init__(
@@ -162,7 +141,7 @@ class _FewShotRun:
         self.part = TrainablePart(
             context.backbone,
             context.bank,
-            share=self.method.share if config.share is None else config.share,
+            share=self.config.share,
             layout=layout or self.method.layout,
             multi_level=self.head.feature_level is not FeatureLevel.projected,
         )
@@ -172,21 +151,21 @@ class _FewShotRun:
 
     def steps(self) -> Generator[Step, None, AdaptResult]:
         """Run the method: a head alone, `auto` with its checks, or another method without them."""
-        # the unaugmented images through the frozen prefix
-        clean = self.part.activations(self.context.pixels.float() / 255)
-        if self.head.feature_level is FeatureLevel.multi_scale:
+        # the unaugmented images through the frozen prefix; streamed where all views are
+        clean = self.clean_activations()
+        if self.head.feature_level is FeatureLevel.multi_scale and self.part.feature_stats is None:
             self.part.fit_feature_stats(clean)
         if self.method.uses_task_vectors and self.resources.limits(self.context.bank):
             yield from self.select(clean)
         # and the random views that the head is fitted on as well
-        inputs = [clean, *(self.random_view() for _ in range(self.head.extra_views))]
+        inputs: list[Activations] = [clean, *(self.random_view() for _ in range(self.head.extra_views))]
         if not self.method.uses_task_vectors:
             return self.finish(self.name, self.recipe(self.name, self.head.fit_alone(self.labelled(inputs))))
         if self.name == AUTO:
             return (yield from self.learn_and_check(inputs))
         return (yield from self.learn_unchecked(inputs))
 
-    def learn_and_check(self, inputs: Sequence[Tensor]) -> Generator[Step, None, AdaptResult]:
+    def learn_and_check(self, inputs: Sequence[Activations]) -> Generator[Step, None, AdaptResult]:
         """Keep the best of zero-shot, a head, and task vectors with a head, by held-out images."""
         labels = self.context.labels
         # folds: each is held out of one training, and the last training sees all images
@@ -205,6 +184,7 @@ class _FewShotRun:
             PREVIEW: out_of_fold_logits(folds, lambda run, rows: heads[run].logits(images.features[rows])),
         }
         recipes = {ZERO_SHOT: self.recipe(ZERO_SHOT, zero_shot[-1]), PREVIEW: self.recipe(PREVIEW, heads[-1])}
+        models = {ZERO_SHOT: self.start_model(zero_shot[-1]), PREVIEW: self.start_model(heads[-1])}
         self.progress.estimates = estimate_accuracies(logits, labels, folds, start=self.start)
         yield self.progress.phase("preview", 0, 1, share=PREVIEW_SHARE, preview=recipes[PREVIEW])
         # look and learn: λ of all trainings side by side
@@ -218,16 +198,33 @@ class _FewShotRun:
             logits[LEARNED] = out_of_fold_logits(
                 folds,
                 lambda run, rows: heads[run].logits(
-                    self.part.features(inputs[0][rows], tower=trainable.encoder.at(lam[run]).features)
+                    self.part.features(
+                        take_rows(inputs[0], rows), tower=trainable.encoder.at(lam[run]).features
+                    )
                 ),
             )
             recipes[LEARNED] = self.recipe(LEARNED, heads[-1], lam[-1])
+            tower = trainable.encoder.at(lam[-1]).features
+            models[LEARNED] = lambda some: heads[-1].logits(self.part.features(some, tower=tower))
             self.progress.estimates = estimate_accuracies(logits, labels, folds, start=self.start)
-        # verdict: the method that held-out images favour
-        verdict = decide_verdict(logits, labels, folds, start=self.start)
-        return self.finish(verdict.kept, recipes[verdict.kept], loop=loop, verdict=verdict)
+        # verdict: the method that held-out images favour, or new views where nothing can be held out
+        agreements = None if bool((folds != UNUSED).any()) else self.view_agreements(models, inputs[0])
+        verdict = decide_verdict(logits, labels, folds, start=self.start, agreements=agreements)
+        # trust: probabilities, a threshold for "none of these", and what more images would bring
+        kept = replace(
+            recipes.pop(verdict.kept),
+            calibration=calibrate_held_out(
+                logits[verdict.kept], labels, folds, method=verdict.kept, classes=self.context.classes
+            ),
+        )
+        advice = advise_from_held_out(
+            images, logits, folds, kept=verdict.kept, from_text=not self.context.prototypes, seed=self.seed
+        )
+        return self.finish(
+            verdict.kept, kept, loop=loop, verdict=verdict, alternatives=recipes, advice=advice
+        )
 
-    def learn_unchecked(self, inputs: Sequence[Tensor]) -> Generator[Step, None, AdaptResult]:
+    def learn_unchecked(self, inputs: Sequence[Activations]) -> Generator[Step, None, AdaptResult]:
         """Train the chosen method on all images, and keep it whether it helps or not."""
         views = yield from self.look(inputs[1:])
         labels, images = self.context.labels[None], self.labelled(inputs)
@@ -244,7 +241,7 @@ class _FewShotRun:
 
     # ---- phases
 
-    def select(self, clean: Tensor) -> Generator[Step, None, None]:
+    def select(self, clean: Activations) -> Generator[Step, None, None]:
         """Choose the task vectors that the budget allows, by the unaugmented images."""
         yield self.progress.phase("select", 0, 1, share=0.0)
         budget = self.resources.budget
@@ -259,7 +256,7 @@ class _FewShotRun:
         )
         self.part.use(chosen)
 
-    def look(self, first: Sequence[Tensor]) -> Generator[Step, None, Tensor]:
+    def look(self, first: Sequence[Activations]) -> Generator[Step, None, Tensor]:
         """Activations (V N …) of random views of each image, behind the frozen prefix.
 
         `first` are views that were made before. A method with fresh views makes none here.
@@ -270,19 +267,20 @@ class _FewShotRun:
         images, config = len(self.context.pixels), self.config
         needed = math.ceil(config.steps * config.batch / images) if self.method.objective else 1
         count = max(min(config.views, needed), 1)
-        views = list(first)
+        views = [view for view in first if isinstance(view, Tensor)]
         for index in range(len(views), count):
             yield self.progress.phase("look", index, count, share=PREVIEW_SHARE + LOOK_SHARE * index / count)
             views.append(self.random_view())
         return torch.stack(views)
 
     def start_from_slopes(
-        self, trainable: TrainableWithHeads, clean: Tensor, views: Tensor, labels: Int[Tensor, "R N"]
+        self, trainable: TrainableWithHeads, clean: Activations, views: Tensor, labels: Int[Tensor, "R N"]
     ) -> Generator[Step, None, TrainableWithHeads]:
         """The same heads, with λ from the slopes of the margins at λ = 0."""
         start = {name: tensor.start for name, tensor in trainable.tensors_to_learn.items()}
         heads = [trainable.head(start, run=run) for run in range(len(labels))]
-        slopes = Slopes(trainable.encoder, torch.cat([clean[None], views[:1]]), labels, heads)
+        images = take_rows(clean, torch.arange(len(clean)))
+        slopes = Slopes(trainable.encoder, torch.cat([images[None], views[:1]]), labels, heads)
         for done in slopes.measure():
             yield self.progress.phase("slope", 0, 1, share=PREVIEW_SHARE + LOOK_SHARE + SLOPE_SHARE * done)
             if self.stop.is_set():
@@ -297,8 +295,8 @@ class _FewShotRun:
         All are trained side by side, or in groups, one after another, of as many as fit into memory. The
         groups do not change what is learned, because every training has its own seed.
         """
-        config = replace(self.config, lr=self.method.lr_scale * self.config.lr)
-        at_once = self.runs_at_once(trainable.encoder, views, runs=len(labels))
+        at_once, micro_batch = self.fit_into_memory(trainable.encoder, views, runs=len(labels))
+        config = replace(self.config, lr=self.method.lr_scale * self.config.lr, micro_batch=micro_batch)
         groups = [range(len(labels))[first : first + at_once] for first in range(0, len(labels), at_once)]
         looked = 0.0 if self.method.fresh_views else PREVIEW_SHARE + LOOK_SHARE
         before = looked + SLOPE_SHARE * self.method.slopes
@@ -327,12 +325,12 @@ class _FewShotRun:
         views: Tensor,
         labels: Int[Tensor, "R N"],
         *,
-        config: FewShotConfig,
+        config: FewShotRunSettings,
         seeds: Sequence[int],
     ) -> Generator[Step, None, LoopResult]:
         """The loop of trainings that run side by side."""
-        sampler: Sampler = LabelledSampler(views, labels, config.batch)
         score: Score | None = None
+        sampler: Sampler
         if self.method.fresh_views:
             sampler = FreshViewSampler(
                 self.context.pixels,
@@ -341,38 +339,55 @@ class _FewShotRun:
                 view=ResizedCrop(),
                 to_input=self.part.activations,
             )
+        else:
+            sampler = LabelledSampler(views, labels, config.batch)
         if self.context.validation is not None:
             # keep the epoch with the highest validation accuracy
-            epoch = batches_per_epoch(config, images=len(self.context.pixels))
+            epoch = batches_per_epoch(config.batch, images=len(self.context.pixels))
             config, score = replace(config, keep="best", score_every=epoch), self.validation_accuracy
         return optimise(
             trainable, CrossEntropy(), sampler, config=config, seeds=seeds, score=score, stop=self.stop
         )
 
-    def runs_at_once(self, encoder: ComposedEncoder, views: Tensor, *, runs: int) -> int:
-        """How many trainings fit into memory side by side; all where no limit is known."""
+    def fit_into_memory(
+        self, encoder: ComposedEncoder, views: Tensor, *, runs: int
+    ) -> tuple[int, int | None]:
+        """How many trainings fit side by side, and how many images at a time; all where no limit is known.
+
+        Raises `ConfigError` where not even one training fits with one image at a time.
+        """
         limit = memory_to_use(self.context.backbone.device, self.resources.memory_limit)
-        if limit is None or (runs == 1 and self.resources.memory_limit is None):
-            return runs
+        if limit is None:
+            return runs, self.config.micro_batch
         plan = self.plan(encoder, views, runs=runs, limit_nbytes=limit)
-        if self.resources.memory_limit is not None:
-            plan.require_fit()
-        return plan.runs_at_once
+        plan.require_fit()
+        micro_batch = self.config.micro_batch if plan.micro_batch == plan.batch else plan.micro_batch
+        return plan.runs_at_once, micro_batch
 
     def plan(self, encoder: ComposedEncoder, views: Tensor, *, runs: int, limit_nbytes: int) -> RunPlan:
         """What the trainings need of memory, and how many of them fit at once."""
-        images = views[0, :2] if len(views) else self.part.activations(self.context.pixels[:2].float() / 255)
-        batch = self.config.micro_batch or self.config.batch
+        context, config, images = self.context, self.config, len(self.context.pixels)
+        batch = config.batch if self.method.fresh_views else min(config.batch, images)
+        two = views[0, :2] if len(views) else self.part.activations(context.pixels[:2].float() / 255)
+        # selected vectors are a bank of their own beside the whole one
+        selected = encoder.composer.bank.nbytes if self.resources.limits(context.bank) else 0
         return plan_run(
-            self.context.bank.blocks,
-            encoder.composer.bank.blocks,
-            tasks=len(self.context.bank),
-            storage=self.context.bank.storage,
-            coefficients=encoder.composer.initial().numel(),
+            context.bank.blocks,
+            encoder.composer.blocks,
+            tasks=len(context.bank),
+            storage=context.bank.storage,
+            layout=self.part.layout,
             runs=runs,
-            batch=batch,
-            activation_nbytes=measure_activations(self.part.tower, images),
-            kept_nbytes=views.nbytes + self.context.pixels.nbytes,
+            batch=min(batch, config.micro_batch or batch),
+            activations=measure_activations(self.part.tower, two),
+            kept_nbytes=selected
+            + kept_image_nbytes(
+                images=images,
+                batch=batch,
+                input_nbytes=two[0].nbytes,
+                kept_inputs=self.head.extra_views + (0 if self.method.fresh_views else 1 + len(views)),
+                pixel_nbytes=context.pixels[0].nbytes if context.pixels.device == two.device else 0,
+            ),
             limit_nbytes=limit_nbytes,
         )
 
@@ -413,7 +428,7 @@ class _FewShotRun:
     @cached_property
     def base_features(self) -> Float[Tensor, "N D"]:
         """Projected features of length 1 of the unaugmented images, from the base model."""
-        features = self.part.features(self.part.activations(self.context.pixels.float() / 255))
+        features = self.part.features(self.clean_activations())
         return F.normalize(features[:, : self.context.text.shape[1]], dim=-1)
 
     def training_heads(
@@ -429,7 +444,7 @@ class _FewShotRun:
         """λ and a head for each training; λ starts at `lam`, by default at 0."""
         composer = self.part.composer()
         start = composer.initial().expand(len(heads), *composer.shape).clone() if lam is None else lam
-        return TrainableWithHeads(ComposedEncoder(self.part.tower, composer), heads, start=start)
+        return TrainableWithHeads(make_encoder(self.part.tower, composer), heads, start=start)
 
     def kept_coefficients(self, loop: LoopResult) -> Float[Tensor, "R ..."]:
         """The learned λ of each training times the method's `keep_fraction`."""
@@ -439,12 +454,19 @@ class _FewShotRun:
         self,
         trainable: TrainableWithHeads,
         loop: LoopResult,
-        inputs: Sequence[Tensor],
+        inputs: Sequence[Activations],
         labels: Int[Tensor, "R N"],
     ) -> list[Head]:
-        """The head of each training: as trained jointly, or fitted now on the features at its kept λ."""
+        """The head of each training: as trained jointly, or fitted now on the features at its kept λ.
+
+        A joint head goes the same fraction of its way from its start as λ does, because the two fit together.
+        """
         if not self.head.fit_after:
-            return [trainable.head(loop.values, run=run) for run in range(len(labels))]
+            values = {
+                name: torch.lerp(tensor.start, loop.values[name], self.method.keep_fraction)
+                for name, tensor in trainable.tensors_to_learn.items()
+            }
+            return [trainable.head(values, run=run) for run in range(len(labels))]
         heads = []
         for lam, row in zip(self.kept_coefficients(loop), labels, strict=True):
             adapted = self.labelled(inputs, tower=trainable.encoder.at(lam).features)
@@ -453,12 +475,35 @@ class _FewShotRun:
 
     # ---- images
 
-    def random_view(self) -> Tensor:
+    def clean_activations(self) -> Activations:
+        """Activations (N …) of the images as they are; streamed by a method that draws views at each step."""
+        return self.part.clean_activations(self.context.pixels, stream=self.method.fresh_views)
+
+    def random_view(self, random: torch.Generator | None = None) -> Tensor:
         """Activations (N …) of a random view of each image behind the frozen prefix."""
-        return self.part.activations(Augment(jitter=0.0)(self.context.pixels, self.random))
+        return self.part.activations(Augment(jitter=0.0)(self.context.pixels, random or self.random))
+
+    @torch.no_grad()
+    def view_agreements(self, models: Mapping[str, LogitsFn], clean: Activations) -> dict[str, float]:
+        """How often each model gives new random views the class that it gives the image, by method."""
+        random = runtime.generator(self.seed + NEW_VIEWS)
+        views = [self.random_view(random) for _ in range(AGREEMENT_VIEWS)]
+        images = torch.cat(list(split_activations(clean, IMAGES_AT_ONCE)))
+        return {
+            name: view_agreement(model(images), [model(view) for view in views])
+            for name, model in models.items()
+        }
+
+    def start_model(self, head: Head) -> LogitsFn:
+        """Activations to logits under this head, by the model that the run starts from."""
+        return lambda activations: head.logits(self.start_features(activations))
+
+    def start_features(self, activations: Activations) -> Float[Tensor, "N D"]:
+        """Features of the model that the run starts from."""
+        return self.part.features(activations)
 
     def labelled(
-        self, inputs: Sequence[Tensor], *, tower: Callable[[Tensor], Tensor] | None = None
+        self, inputs: Sequence[Activations], *, tower: Callable[[Tensor], Tensor] | None = None
     ) -> LabelledFeatures:
         """Features and labels of the images, then of each of their views: V·N rows for V `inputs`."""
         features = torch.cat([self.part.features(activations, tower=tower) for activations in inputs])
@@ -468,6 +513,7 @@ class _FewShotRun:
     # ---- recipe and result
 
     def recipe(self, method: str, head: Head, lam: Tensor | None = None) -> Recipe:
+        """A recipe of this head and of λ, by default 0."""
         kind = FEW_SHOT_METHODS[method].head
         stats = self.part.feature_stats if HEADS[kind].feature_level is FeatureLevel.multi_scale else None
         tensors = {**head.tensors, **(stats.tensors if stats else {})}
@@ -480,7 +526,7 @@ class _FewShotRun:
             method=method,
             head=kind,
             head_tensors=head_tensors,
-            config={**self.config.as_dict(), **self.selection_facts()},
+            config={**self.config.as_dict(), **self.selection_facts(), IMAGES: len(self.context.pixels)},
             seed=self.seed,
         )
 
@@ -496,7 +542,12 @@ class _FewShotRun:
         *,
         loop: LoopResult | None = None,
         verdict: Verdict | None = None,
+        alternatives: Mapping[str, Recipe] | None = None,
+        advice: Advice | None = None,
     ) -> AdaptResult:
+        """The result; without a verdict, one that says that nothing was measured."""
         unmeasured = f"{method} was asked for; whether it helps was not measured."
         verdict = verdict or Verdict(method, helped=None, sentence=unmeasured)
-        return build_result(recipe, verdict, self.progress, loop=loop)
+        return build_result(
+            recipe, verdict, self.progress, loop=loop, alternatives=alternatives, advice=advice
+        )

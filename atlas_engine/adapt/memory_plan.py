@@ -1,49 +1,79 @@
 """How much memory a run needs, item by item, and how to make it fit.
 
-    plan = plan_run(blocks, blocks, tasks=20, storage="int4", coefficients=20 * 296, runs=5, batch=16,
-                    activation_nbytes=measure_activations(tower, images), limit_nbytes=24 * 2**30)
-    plan.runs_at_once, plan.storage, plan.tasks
+    plan = plan_run(blocks, blocks, tasks=20, storage="int4", layout=Layout(partitions=20), runs=5, batch=16,
+                    activations=measure_activations(tower, images), limit_nbytes=24 * 2**30)
+    plan.runs_at_once, plan.micro_batch, plan.storage, plan.tasks
     print(plan)                                    # the arithmetic
 
-The rule: first train fewer folds at once, which changes no answer; then store the bank more narrowly; then
-use fewer vectors.
+The rule: first what changes no answer, then what changes it least. Train fewer folds at once; take the batch
+in smaller parts; store the bank more narrowly; use fewer vectors. A run does the first two by itself. The
+storage is chosen when a bank is read (`load_within_memory`), because a narrow copy beside a bank that is
+there would save nothing.
 
-Counted is what is held from step to step, and what autograd keeps of a batch. What the backward pass, the
-kernels and the allocator need for a moment comes on top: leave room for it.
+Counted is what is held from step to step, what autograd keeps of a batch, and a share for what the allocator
+loses and kernels need for a moment. `atlas bench memory` measures a run and holds its plan against it.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from atlas_engine.adapt.methods import Method
+from atlas_engine.adapt.methods import AUTO, Method, find_method
 from atlas_engine.adapt.trainable_part import FrozenSplit
+from atlas_engine.bank.bank import TaskVectorBank
+from atlas_engine.bank.bank_file import BankFile
 from atlas_engine.bank.blocks import BlockTable, block_table
 from atlas_engine.bank.budget import narrower_storages
 from atlas_engine.bank.storage import storage_named, vector_nbytes
 from atlas_engine.clip.backbone import Backbone
-from atlas_engine.errors import ConfigError
+from atlas_engine.compose.coefficients import Layout
+from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.files import human_nbytes
 from atlas_engine.heads.registry import HEADS, FeatureLevel
 from atlas_engine.runtime import autocast, frozen_copy
 
 __all__ = [
+    "ActivationSizes",
     "MemoryItem",
     "RunPlan",
+    "kept_image_nbytes",
+    "load_within_memory",
     "measure_activations",
     "memory_to_use",
     "plan_few_shot",
     "plan_run",
 ]
 
+_log = logging.getLogger(__name__)
+
 FLOAT_NBYTES = 4  # of weights, gradients and coefficients
 OPTIMISER_TENSORS = 6  # as large as λ: its values, two moments, gradient, best values and start
 FREE_SHARE = 0.9  # of the memory that is free on a GPU; the rest is for its kernels
+ALLOCATOR_SHARE = 0.08
+"""Of all that is counted: freed memory that fits no other tensor, and what a kernel needs for a moment. It
+was chosen so that the plan of `atlas bench memory` is near its peak."""
+SMALL_RUN = 8  # images: a bank that leaves no room for them is of no use
+BYTE_VALUES = 256  # so many partitions of a block can be told apart by a byte
+
+
+@dataclass(frozen=True)
+class ActivationSizes:
+    """What autograd keeps until the backward pass: of each image, and however many there are."""
+
+    nbytes_per_image: int
+    fixed_nbytes: int = 0  # weights in the narrower numbers of autocast
+
+    def of(self, images: int) -> int:
+        """Bytes for so many images."""
+        return self.fixed_nbytes + images * self.nbytes_per_image
 
 
 @dataclass(frozen=True)
@@ -63,6 +93,8 @@ class RunPlan:
     limit_nbytes: int
     runs: int
     runs_at_once: int
+    batch: int
+    micro_batch: int  # images in the tower at a time
     given: tuple[int, str]  # task vectors and storage as they are
     chosen: tuple[int, str]  # and as they fit
 
@@ -85,11 +117,11 @@ class RunPlan:
             f"Store the bank as {storage} (`atlas bank compress`)"
             + (f" and keep {tasks} of its {self.given[0]} vectors" if tasks < self.given[0] else "")
             if self.fits
-            else "Let less of the tower move (share), or make the batch smaller (micro_batch)"
+            else "Let less of the tower move (share)"
         )
         raise ConfigError(
-            f"the memory limit is {human_nbytes(self.limit_nbytes)}, which does not hold this run even with "
-            f"one training at a time. {remedy}, or give more memory."
+            f"there are {human_nbytes(self.limit_nbytes)} of memory for this run, which do not hold it even "
+            f"with one training and one image at a time. {remedy}, or give more memory."
         )
 
     def __str__(self) -> str:
@@ -103,8 +135,8 @@ class RunPlan:
             [
                 *lines,
                 f"{'in all':<{width}}  {human_nbytes(self.nbytes):>9}  {verdict}",
-                f"{self.runs_at_once} of {self.runs} trainings at once, {tasks} of {self.given[0]} vectors "
-                f"in {storage}",
+                f"{self.runs_at_once} of {self.runs} trainings at once, {self.micro_batch} of {self.batch} "
+                f"images at a time, {tasks} of {self.given[0]} vectors in {storage}",
             ]
         )
 
@@ -115,44 +147,47 @@ def plan_run(
     *,
     tasks: int,
     storage: str,
-    coefficients: int,
+    layout: Layout,
     runs: int,
     batch: int,
-    activation_nbytes: int,
+    activations: ActivationSizes,
     kept_nbytes: int = 0,
     limit_nbytes: int,
 ) -> RunPlan:
     """The first plan that fits the limit, or the smallest one where none does.
 
-    `blocks` are those of the whole tower and `trainable` those that move; `coefficients` counts λ of one
-    training, `activation_nbytes` is what autograd keeps of one image, `kept_nbytes` what is kept of all.
+    `blocks` are those of the whole tower and `trainable` those that move. `batch` images are in the tower at
+    a time, and `kept_nbytes` are kept of all images.
     """
 
-    def plan(at_once: int, vectors: int, format_name: str) -> RunPlan:
+    def plan(at_once: int, micro_batch: int, vectors: int, format_name: str) -> RunPlan:
         return RunPlan(
             items=_items(
                 blocks,
                 trainable,
                 tasks=vectors,
                 storage=format_name,
-                coefficients=coefficients * vectors // tasks,
+                layout=layout,
                 runs=at_once,
-                batch=batch,
-                activation_nbytes=activation_nbytes,
+                batch=micro_batch,
+                activations=activations,
                 kept_nbytes=kept_nbytes,
             ),
             limit_nbytes=limit_nbytes,
             runs=runs,
             runs_at_once=at_once,
+            batch=batch,
+            micro_batch=micro_batch,
             given=(tasks, storage),
             chosen=(vectors, format_name),
         )
 
-    formats = narrower_storages(storage)
-    tries = [(at_once, tasks, name) for name in formats for at_once in range(runs, 0, -1)]
-    tries += [(1, vectors, formats[-1]) for vectors in range(tasks - 1, 0, -1)]
+    formats, parts = narrower_storages(storage), _halvings(batch)
+    together = [(at_once, batch) for at_once in range(runs, 0, -1)] + [(1, part) for part in parts]
+    tries = [(*sizes, tasks, name) for name in formats for sizes in together]
+    tries += [(1, 1, vectors, formats[-1]) for vectors in range(tasks - 1, 0, -1)]
     plans = (plan(*chosen) for chosen in tries)
-    return next((tried for tried in plans if tried.fits), plan(1, 1, formats[-1]))
+    return next((tried for tried in plans if tried.fits), plan(1, 1, 1, formats[-1]))
 
 
 def plan_few_shot(
@@ -163,43 +198,109 @@ def plan_few_shot(
     storage: str,
     images: int,
     batch: int,
+    micro_batch: int | None = None,
     views: int,
     runs: int,
+    share: float | None = None,
     limit_nbytes: int,
 ) -> RunPlan:
-    """The plan of a few-shot run with T task vectors, before there is a bank or an image."""
-    multi_level = HEADS[method.head].feature_level is not FeatureLevel.projected
-    split = FrozenSplit(backbone, share=method.share, multi_level=multi_level)
+    """The plan of a few-shot run with T task vectors, before there is a bank or an image.
+
+    `share` of the tower moves, by default the method's own.
+    """
+    head = HEADS[method.head]
+    split = FrozenSplit(
+        backbone,
+        share=method.share if share is None else share,
+        multi_level=head.feature_level is not FeatureLevel.projected,
+    )
     size = backbone.preprocessing.size
-    one = split.activations(torch.zeros(1, 3, size, size))
+    two = split.activations(torch.zeros(2, 3, size, size))
     moving = {name for name, _ in split.tower.named_parameters()}
     blocks = block_table(backbone.visual.named_parameters())
-    trainable = BlockTable(block for block in blocks if block.name in moving)
-    kept_views = 0 if method.fresh_views else 1 + views
+    batch = batch if method.fresh_views else min(batch, images)
     return plan_run(
         blocks,
-        trainable,
+        BlockTable(block for block in blocks if block.name in moving),
         tasks=tasks,
         storage=storage,
-        coefficients=tasks * len(trainable) * method.layout.partitions,
+        layout=method.layout,
         runs=runs,
-        batch=batch,
-        activation_nbytes=measure_activations(split.tower, one),
-        kept_nbytes=images * (3 * size * size + kept_views * one.nbytes),
+        batch=min(batch, micro_batch or batch),
+        activations=measure_activations(split.tower, two),
+        kept_nbytes=kept_image_nbytes(
+            images=images,
+            batch=batch,
+            input_nbytes=two.nbytes // 2,
+            # the views that the head is fitted on, and unless they are streamed the images themselves and the
+            # views to learn from
+            kept_inputs=head.extra_views + (0 if method.fresh_views else 1 + views),
+            pixel_nbytes=3 * size * size if backbone.device.type == "cpu" else 0,
+        ),
         limit_nbytes=limit_nbytes,
     )
 
 
-def measure_activations(tower: nn.Module, images: Tensor) -> int:
-    """Bytes that autograd keeps of one image until its backward pass, from one forward pass of `images`.
+def kept_image_nbytes(
+    *, images: int, batch: int, input_nbytes: int, kept_inputs: int, pixel_nbytes: int
+) -> int:
+    """Bytes of pixels, of inputs kept of each image, and of the inputs of one batch."""
+    return images * (pixel_nbytes + kept_inputs * input_nbytes) + batch * input_nbytes
 
-    `images` (B …) are inputs of the tower, one or more of them; on the meta device nothing is computed.
+
+def measure_activations(tower: nn.Module, images: Tensor) -> ActivationSizes:
+    """What autograd keeps of each image until its backward pass, from forward passes of one and of two.
+
+    `images` (B …) are inputs of the tower. On the meta device nothing is computed, and attention is counted
+    as if it were not fused, which is more than a CPU or a GPU keeps.
     """
+    pair = torch.cat([images[:1], images[-1:]])
     copied = frozen_copy(tower).requires_grad_()
     tensors = [*copied.parameters(), *copied.buffers()]
     own = {_storage_of(tensor) for tensor in tensors}
     with torch.inference_mode(False), torch.enable_grad():
-        return _saved_nbytes(copied, images.detach().clone(), leave_out=own) // len(images)
+        one, two = (_saved_nbytes(copied, pair[:count].detach().clone(), leave_out=own) for count in (1, 2))
+    return ActivationSizes(nbytes_per_image=two - one, fixed_nbytes=max(0, 2 * one - two))
+
+
+def load_within_memory(path: Path, backbone: Backbone) -> TaskVectorBank:
+    """The bank of a file on the model's device: as it is stored, or narrower where a GPU is short of memory.
+
+    There must be room beside it for a small run of `auto` with one training. `BankError` where even the
+    narrowest storage leaves none.
+    """
+    limit = memory_to_use(backbone.device, None)
+    with BankFile(path) as file:
+        if limit is None:
+            return file.load(backbone.device)
+        plan = plan_few_shot(
+            backbone,
+            find_method("few-shot", AUTO),
+            tasks=len(file.tasks),
+            storage=file.storage,
+            images=SMALL_RUN,
+            batch=SMALL_RUN,
+            views=1,
+            runs=1,
+            limit_nbytes=limit,
+        )
+        vectors, storage = plan.chosen
+        if not plan.fits or vectors < len(file.tasks):
+            raise BankError(
+                f"there are {human_nbytes(limit)} of memory for {backbone.name}, its {len(file.tasks)} task "
+                f"vectors and a run, which need {human_nbytes(plan.nbytes)} or more even with {vectors} in "
+                f"{storage}. Give more memory, or make a bank of fewer vectors, or of low rank: "
+                "`atlas bank compress`."
+            )
+        if storage == file.storage:
+            return file.load(backbone.device)
+        _log.warning(
+            "the bank is stored as %s and used as %s: %s of memory do not hold it and a run otherwise.",
+            file.storage,
+            storage,
+            human_nbytes(limit),
+        )
+        return file.load().stored_as(storage).to(backbone.device)
 
 
 def memory_to_use(device: torch.device, limit_mib: float | None) -> int | None:
@@ -218,16 +319,18 @@ def _items(
     *,
     tasks: int,
     storage: str,
-    coefficients: int,
+    layout: Layout,
     runs: int,
     batch: int,
-    activation_nbytes: int,
+    activations: ActivationSizes,
     kept_nbytes: int,
 ) -> tuple[MemoryItem, ...]:
     each = vector_nbytes(blocks, storage_named(storage))
-    weights = trainable.numel
+    weights, coefficients = trainable.numel, math.prod(layout.shape(tasks, trainable))
     composed = f"{runs} trainings × {_count(weights)} weights × {FLOAT_NBYTES} bytes"
-    return (
+    fixed, per_image = activations.fixed_nbytes, activations.nbytes_per_image
+    index_nbytes = _index_nbytes(trainable, layout)
+    items = (
         MemoryItem(
             "base weights",
             FLOAT_NBYTES * blocks.numel,
@@ -237,15 +340,37 @@ def _items(
         MemoryItem("composed weights", runs * weights * FLOAT_NBYTES, composed),
         MemoryItem("gradients", runs * weights * FLOAT_NBYTES, composed),
         MemoryItem(
-            "activations", batch * activation_nbytes, f"{batch} images × {human_nbytes(activation_nbytes)}"
+            "activations",
+            activations.of(batch),
+            f"{batch} images × {human_nbytes(per_image)}"
+            + (f" + {human_nbytes(fixed)} of narrower weights" if fixed else ""),
+        ),
+        MemoryItem(
+            "partitions",
+            index_nbytes,
+            f"which of {layout.partitions} each number belongs to" if index_nbytes else "none to look up",
         ),
         MemoryItem(
             "optimiser",
             OPTIMISER_TENSORS * runs * coefficients * FLOAT_NBYTES,
             f"{OPTIMISER_TENSORS} × {runs} trainings × {coefficients} coefficients × {FLOAT_NBYTES} bytes",
         ),
-        MemoryItem("images", kept_nbytes, "pixels, and their views behind the frozen prefix"),
+        MemoryItem("images", kept_nbytes, "pixels, their views behind the frozen prefix, and a batch"),
     )
+    besides = int(ALLOCATOR_SHARE * sum(item.nbytes for item in items))
+    return (*items, MemoryItem("allocator", besides, f"{ALLOCATOR_SHARE:.0%} of these, lost between tensors"))
+
+
+def _index_nbytes(trainable: BlockTable, layout: Layout) -> int:
+    """Bytes that tell the partition of each number; of whole rows there is next to nothing to tell."""
+    if layout.partitions == 1 or layout.split_by == "rows":
+        return 0
+    return trainable.numel * (1 if layout.partitions <= BYTE_VALUES else FLOAT_NBYTES)
+
+
+def _halvings(batch: int) -> list[int]:
+    """Half of the batch, half of that, and so on down to 1."""
+    return [] if batch <= 1 else [batch // 2, *_halvings(batch // 2)]
 
 
 def _count(number: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from atlas_engine.objectives.base import LogitsFn
@@ -67,5 +68,5 @@ class _Recompute(torch.autograd.Function):
         return None, None, None, None
 
 
-def _run(logits_fn: LogitsFn, images: Tensor, size: int) -> Tensor:
+def _run(logits_fn: LogitsFn, images: Float[Tensor, "B ..."], size: int) -> Float[Tensor, "B C"]:
     return torch.cat([logits_fn(part) for part in torch.split(images, size)])

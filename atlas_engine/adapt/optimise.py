@@ -1,4 +1,4 @@
-"""The optimiser loop that every adaptation uses.
+"""The optimiser loop of all adaptations that train by gradient steps.
 
     for step in optimise(trainable, objective, sampler, config=OptimiseConfig(steps=24)): ...
 
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from atlas_engine import runtime
@@ -34,6 +35,7 @@ from atlas_engine.result import Outcome, Step
 __all__ = [
     "SCHEDULES",
     "BatchRequest",
+    "LoopControls",
     "LoopResult",
     "OptimiseConfig",
     "Sampler",
@@ -68,12 +70,9 @@ SCHEDULES: MappingProxyType[str, Schedule] = MappingProxyType({"cosine": cosine,
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimiseConfig(Settings):
-    """Settings of the loop. The defaults are the paper's for few-shot (aTLAS, section 5)."""
+class LoopControls(Settings):
+    """Settings of the loop that are the same for all methods."""
 
-    steps: int = setting(100, help="optimiser steps", low=0, high=100_000)
-    lr: float = setting(0.1, help="learning rate of the first step", low=0.0, high=100.0)
-    weight_decay: float = setting(0.1, help="pull of the coefficients to zero, that is to zero-shot", low=0.0)
     schedule: str = setting("cosine", help="learning rate over the steps", choices=tuple(SCHEDULES))
     gradient: str = setting(
         "normalised",
@@ -81,7 +80,7 @@ class OptimiseConfig(Settings):
         choices=("normalised", "plain"),
     )
     micro_batch: int | None = setting(
-        None, help="images in the model at a time; all of a batch if unset", low=1
+        None, help="images in the model at a time", low=1, unset="the method's own, all of a batch for most"
     )
     keep: str = setting("last", help="which coefficients to keep", choices=("last", "best"))
     score_every: int = setting(10, help="steps between two scores", low=1)
@@ -89,13 +88,22 @@ class OptimiseConfig(Settings):
     blow_up: float = setting(
         10.0, help="a loss that grows by this many times (1 + the first loss) has diverged", low=1.0
     )
+    collapse_below: float | None = setting(
+        None, help="a smoothed loss below this is a collapse: the run goes back to its start", low=0.0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiseConfig(LoopControls):
+    """Settings of the loop. The defaults are the paper's for few-shot (aTLAS, section 5)."""
+
+    steps: int = setting(100, help="optimiser steps", low=0, high=100_000)
+    lr: float = setting(0.1, help="learning rate of the first step", low=0.0, high=100.0)
+    weight_decay: float = setting(0.1, help="pull of the coefficients to zero, that is to zero-shot", low=0.0)
     sharpness: float = setting(
         0.0,
         help="how far uphill the gradient is taken (SAM), to find flat minima; 0 for plain gradients",
         low=0.0,
-    )
-    collapse_below: float | None = setting(
-        None, help="a smoothed loss below this is a collapse: the run goes back to its start", low=0.0
     )
 
 
@@ -279,7 +287,7 @@ class _Loop:
         self.divergence.examine(index, measured_losses, norms)
         return measured_losses, norms, grads
 
-    def loss(self, logits_fn: LogitsFn, batch: Batch) -> Tensor:
+    def loss(self, logits_fn: LogitsFn, batch: Batch) -> Float[Tensor, ""]:
         """One run's loss, after its backward pass; `Forward.gradients` has the gradient."""
         total = torch.zeros((), device=self.learned.device)
         for part, share in self.parts(batch):
@@ -374,7 +382,7 @@ class _Loop:
         )
 
 
-def _gradient_norms(grads: Mapping[str, Tensor]) -> Tensor:
-    """The norm of each run's gradient over all its tensors. Returns (R)."""
+def _gradient_norms(grads: Mapping[str, Tensor]) -> Float[Tensor, " R"]:
+    """The norm of each run's gradient over all its tensors."""
     norms: Tensor = torch.stack([per_run_norm(grad) for grad in grads.values()]).norm(dim=0)
     return norms

@@ -11,7 +11,7 @@ from atlas_engine.adapt.optimise import LoopResult
 from atlas_engine.adapt.progress import Progress
 from atlas_engine.compose.coefficients import Coefficients
 from atlas_engine.recipe import TEMPLATES, Json, Recipe
-from atlas_engine.result import AdaptResult, Estimate, Outcome, Verdict
+from atlas_engine.result import AdaptResult, Advice, Estimate, Outcome, Verdict
 
 __all__ = ["NO_STEPS", "build_recipe", "build_result"]
 
@@ -55,6 +55,8 @@ def build_result(
     outcome: Outcome = Outcome.finished,
     reason: str = NO_STEPS,
     estimates: Sequence[Estimate] | None = None,
+    alternatives: Mapping[str, Recipe] | None = None,
+    advice: Advice | None = None,
 ) -> AdaptResult:
     """The result of a run. Where a loop ran, its outcome and reason replace `outcome` and `reason`."""
     return AdaptResult(
@@ -65,4 +67,6 @@ def build_result(
         seconds=progress.seconds(),
         verdict=verdict,
         estimates=progress.estimates if estimates is None else tuple(estimates),
+        alternatives=dict(alternatives or {}),
+        advice=advice,
     )

@@ -6,7 +6,8 @@
     UnlabelledSampler   no labels: weak and strong views, and a class for some images that are trusted
 
 Views (V N …) are images or activations behind a frozen prefix, made once; a batch has one view, drawn at
-random, of each of its images. Every image is used before any is used again.
+random, of each of its images. Samplers of new views hold pixels or `StreamedActivations`, which may lie in a
+file, and read the rows of one batch. Every image but trusted ones is used before any is used again.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from atlas_engine import runtime
 from atlas_engine.adapt.optimise import BatchRequest
+from atlas_engine.adapt.streamed import Activations, split_activations, take_rows
+from atlas_engine.errors import ConfigError
 from atlas_engine.heads.base import UNUSED
 from atlas_engine.objectives.base import Batch
 from atlas_engine.objectives.ufm import UNTRUSTED, trusted_labels
@@ -48,8 +52,8 @@ class _ShuffledQueue:
 class LabelledSampler:
     """Batches of labelled images, run by run."""
 
-    def __init__(self, views: Tensor, labels: Tensor, size: int) -> None:
-        """`views` are (V N …); `labels` (R N) hold `UNUSED` for an image that is held out of a run."""
+    def __init__(self, views: Float[Tensor, "V N ..."], labels: Int[Tensor, "R N"], size: int) -> None:
+        """`labels` hold `UNUSED` for an image that is held out of a run."""
         self._views, self._labels, self._size = views, labels, size
         self._rows = [(row != UNUSED).nonzero().squeeze(1).cpu() for row in labels]
         self._queues = [_ShuffledQueue(rows) for rows in self._rows]
@@ -70,14 +74,14 @@ class FreshViewSampler:
 
     def __init__(
         self,
-        pixels: Tensor,
-        labels: Tensor,
+        pixels: UInt8[Tensor, "N 3 S S"],
+        labels: Int[Tensor, "R N"],
         *,
         size: int,
         view: Callable[[Tensor, torch.Generator], Tensor],
         to_input: Callable[[Tensor], Tensor],
     ) -> None:
-        """`pixels` are (N 3 S S) uint8, `labels` (R N). `view` draws views, `to_input` prepares them."""
+        """`view` draws views of pixels, `to_input` prepares them."""
         self._pixels, self._labels, self._size = pixels, labels, size
         self._view, self._to_input = view, to_input
         self._queues = [_ShuffledQueue((row != UNUSED).nonzero().squeeze(1).cpu()) for row in labels]
@@ -93,8 +97,15 @@ class FreshViewSampler:
 class TaskSampler:
     """Batches with equally many images of each task. Tasks weigh the same, as do the classes of a task."""
 
-    def __init__(self, views: Tensor, labels: Tensor, tasks: Tensor, *, size: int) -> None:
-        """`views` are (V N …), `labels` (N), and `tasks` (N) the task number of each image."""
+    def __init__(
+        self,
+        views: Float[Tensor, "V N ..."],
+        labels: Int[Tensor, " N"],
+        tasks: Int[Tensor, " N"],
+        *,
+        size: int,
+    ) -> None:
+        """`tasks` has the task number of each image."""
         self._views, self._labels = views, labels
         rows = [(tasks == number).nonzero().squeeze(1).cpu() for number in range(int(tasks.max()) + 1)]
         self._queues = [_ShuffledQueue(task_rows) for task_rows in rows]
@@ -113,11 +124,11 @@ class TaskSampler:
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """Unaugmented images, and V weak and V strong views of each."""
+    """Unaugmented images, and V weak and V strong views of each, made once."""
 
-    clean: Tensor  # (N …)
-    weak: Tensor  # (V N …)
-    strong: Tensor  # (V N …)
+    clean: Activations  # (N …)
+    weak: Tensor | None  # (V N …); None where each image is its own weak view
+    strong: Tensor | None  # (V N …); None where the sampler draws new ones
 
 
 class UnlabelledSampler:
@@ -136,6 +147,8 @@ class UnlabelledSampler:
         strong_views: Callable[[Tensor, torch.Generator], Tensor] | None = None,
     ) -> None:
         """`strong_views(rows, generator)` draws new strong views, in place of those in `views`."""
+        if views.strong is None and strong_views is None:
+            raise ConfigError("there are no strong views. Give some, or a function that draws them.")
         self._views, self._strong_views = views, strong_views
         self._size = min(size, len(views.clean))
         self._trusted_size = self._size // TRUSTED_PART if trusting else 0
@@ -153,21 +166,22 @@ class UnlabelledSampler:
         labels = torch.full((len(rows),), UNTRUSTED)
         labels[: len(trusted)] = self._trusted_labels[trusted]
         # one weak and one strong view of each
-        view = torch.randint(len(self._views.weak), (len(rows),), generator=request.generator)
-        device = self._views.clean.device
+        clean, weak, strong = self._views.clean, self._views.weak, self._views.strong
+        count = 1 if weak is None else len(weak)
+        view = torch.randint(count, (len(rows),), generator=request.generator)
         drawn = self._strong_views(rows, request.generator) if self._strong_views else None
-        view, rows = view.to(device), rows.to(device)
+        view, rows = view.to(clean.device), rows.to(clean.device)
         return Batch(
-            self._views.weak[view, rows],
-            labels=labels.to(device),
-            strong=self._views.strong[view, rows] if drawn is None else drawn,
+            take_rows(clean, rows) if weak is None else weak[view, rows],
+            labels=labels.to(clean.device),
+            strong=strong[view, rows] if drawn is None and strong is not None else drawn,
             progress=request.index / request.of,
         )
 
     def _begin_epoch(self, request: BatchRequest) -> None:
         """Queue all images behind those left over, and let the current model say which to trust."""
         if self._trusted_size:
-            parts = torch.split(self._views.clean, IMAGES_AT_ONCE)
+            parts = split_activations(self._views.clean, IMAGES_AT_ONCE)
             logits = torch.cat([request.logits_fn(part) for part in parts])
             self._trusted_labels = trusted_labels(logits).cpu()
         order = torch.randperm(len(self._views.clean), generator=request.generator)

@@ -22,11 +22,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from atlas_engine.adapt.streamed import Activations, split_activations
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.select import mix_by_gradient, select_by_features
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.compose.coefficients import Coefficients
+from atlas_engine.compose.gradient_scale import GradientScale
 from atlas_engine.config import Settings, setting
 from atlas_engine.errors import BankError
 from atlas_engine.recipe import Json
@@ -92,7 +94,7 @@ class SelectedVectors:
 
 def select_for_support(
     part: TrainablePart,
-    activations: Tensor,
+    activations: Activations,
     text: Float[Tensor, "C D"],
     labels: Int[Tensor, " N"],
     *,
@@ -108,7 +110,7 @@ def select_for_support(
 
 
 def select_unlabelled(
-    part: TrainablePart, activations: Tensor, text: Float[Tensor, "C D"], *, budget: int
+    part: TrainablePart, activations: Activations, text: Float[Tensor, "C D"], *, budget: int
 ) -> SelectedVectors:
     """The b vectors for images without labels, by features."""
     lacking = _tasks_without_centroid(part.bank.tasks, part.bank.infos)
@@ -122,7 +124,7 @@ def select_unlabelled(
 
 
 def _select_by_features(
-    part: TrainablePart, activations: Tensor, *, dim: int, budget: int
+    part: TrainablePart, activations: Activations, *, dim: int, budget: int
 ) -> SelectedVectors:
     bank = part.trainable_bank()
     features = F.normalize(part.features(activations)[:, :dim], dim=-1)  # the projected ones come first
@@ -133,22 +135,28 @@ def _select_by_features(
 
 
 def _base_gradient(
-    part: TrainablePart, bank: TaskVectorBank, activations: Tensor, text: Tensor, labels: Tensor
+    part: TrainablePart, bank: TaskVectorBank, activations: Activations, text: Tensor, labels: Tensor
 ) -> dict[str, Tensor]:
     """∂L/∂θ of the trainable blocks at λ = 0, for the zero-shot cross-entropy of the images as they are."""
     tower = frozen_copy(part.tower)  # over the same tensors, with gradients of its own
     known = dict(tower.named_parameters())
     leaves = {name: known[name].requires_grad_() for name in bank.blocks.names}
+    gradients = GradientScale()
     with torch.inference_mode(False), torch.enable_grad():
         batches = zip(
-            torch.split(activations, IMAGES_AT_ONCE), torch.split(labels, IMAGES_AT_ONCE), strict=True
+            split_activations(activations, IMAGES_AT_ONCE),
+            torch.split(labels, IMAGES_AT_ONCE),
+            strict=True,
         )
         for images, own in batches:
-            features = F.normalize(part.run_tower(tower, images), dim=-1)
+            features = F.normalize(gradients.enter(part.run_tower(tower, images)), dim=-1)
             head, scale = part.zero_shot_head(text, features.shape[1])
             loss = F.cross_entropy(scale * features @ head.T, own, reduction="sum") / len(labels)
             torch.autograd.backward(loss)
-    return {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
+    return {
+        name: gradients.leave(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)
+        for name, leaf in leaves.items()
+    }
 
 
 def _positions(origin: Sequence[Sequence[str]], tasks: Sequence[str]) -> Int[Tensor, "b M"]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -30,9 +31,13 @@ class Slopes:
     """Margins of N images and their slopes at λ = 0, for R rows of labels (R N) with a head each."""
 
     def __init__(
-        self, encoder: ComposedEncoder, views: Tensor, labels: Tensor, heads: Sequence[Head]
+        self,
+        encoder: ComposedEncoder,
+        views: Float[Tensor, "V N ..."],
+        labels: Int[Tensor, "R N"],
+        heads: Sequence[Head],
     ) -> None:
-        """``views`` (V N …) are inputs of the encoder; an image's margin is the mean over its views."""
+        """``views`` are inputs of the encoder; an image's margin is the mean over its views."""
         runs, count = labels.shape
         self._encoder, self._views, self._labels, self._heads = encoder, views, labels, heads
         self.margins = torch.zeros(runs, count)
@@ -60,8 +65,8 @@ class Slopes:
         """How many towers fit into memory side by side."""
         return max(1, min(MOST_TOWERS, MOST_WEIGHTS // max(1, self._encoder.composer.blocks.numel)))
 
-    def coefficients(self) -> Tensor:
-        """λ at the minimum for each row of labels. Returns (R …)."""
+    def coefficients(self) -> Float[Tensor, "R ..."]:
+        """λ at the minimum for each row of labels."""
         rows = []
         for labels, margins, slopes in zip(self._labels.cpu(), self.margins, self.slopes, strict=True):
             used = labels != UNUSED
@@ -70,8 +75,10 @@ class Slopes:
         return torch.stack(rows)
 
 
-def solve(margins: Tensor, slopes: Tensor, *, pull: float = PULL) -> Tensor:
-    """λ (P) at the minimum, from margins (N) and their slopes (N P); 0 where all slopes are 0."""
+def solve(
+    margins: Float[Tensor, " N"], slopes: Float[Tensor, "N P"], *, pull: float = PULL
+) -> Float[Tensor, " P"]:
+    """λ at the minimum, from margins and their slopes; 0 where all slopes are 0."""
     gram = slopes @ slopes.T  # (N N)
     mean_square = gram.diagonal().mean()  # mean ‖Jₙ‖²
     if not bool(mean_square > 0):
@@ -96,7 +103,7 @@ def solve(margins: Tensor, slopes: Tensor, *, pull: float = PULL) -> Tensor:
     return slopes.T @ weights.detach().to(slopes.dtype) / mean_square
 
 
-def _margin(logits: Tensor, label: int) -> Tensor:
-    """The margin of the label's class against the others: (B C) -> (B)."""
+def _margin(logits: Float[Tensor, "B C"], label: int) -> Float[Tensor, " B"]:
+    """The margin of the label's class against the others."""
     others = torch.cat([logits[:, :label], logits[:, label + 1 :]], dim=1)
     return logits[:, label] - others.logsumexp(dim=1)

@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from atlas_engine.compose.encoder import ComposedEncoder, Composition
+from atlas_engine.compose.gradient_scale import GradientScale
 from atlas_engine.errors import ConfigError, ModelError
 from atlas_engine.heads.base import Head
 from atlas_engine.objectives.base import LogitsFn
-from atlas_engine.runtime import frozen_copy
+from atlas_engine.runtime import autocast, frozen_copy
 
 __all__ = [
     "HEAD",
@@ -79,8 +81,15 @@ class Forward(Protocol):
 class TrainableCoefficients:
     """λ of a composed image tower, under a frozen head."""
 
-    def __init__(self, encoder: ComposedEncoder, head: Tensor, *, logit_scale: float, start: Tensor) -> None:
-        """``head`` is (C D) with rows of length 1; ``start`` is the free coefficients (R …) of R runs."""
+    def __init__(
+        self,
+        encoder: ComposedEncoder,
+        head: Float[Tensor, "C D"],
+        *,
+        logit_scale: float,
+        start: Float[Tensor, "R ..."],
+    ) -> None:
+        """``head`` has rows of length 1; ``start`` is the free coefficients of R runs."""
         self._encoder, self._head, self._logit_scale = encoder, head, logit_scale
         self._start = start
 
@@ -114,11 +123,13 @@ HEAD = "head."
 class TrainableWithHeads:
     """λ of a composed image tower, and the tensors of an adapter head for each run, learned together.
 
-    Each run has its own head, which starts from zero-shot features as in the paper.
+    Each run has its own head. It starts as it is given: initialised or fitted on zero-shot features.
     """
 
-    def __init__(self, encoder: ComposedEncoder, heads: Sequence[Head], *, start: Tensor) -> None:
-        """``start`` is the free coefficients (R …) of R runs; ``heads`` are R heads of one kind and size."""
+    def __init__(
+        self, encoder: ComposedEncoder, heads: Sequence[Head], *, start: Float[Tensor, "R ..."]
+    ) -> None:
+        """``start`` is the free coefficients of R runs; ``heads`` are R heads of one kind and size."""
         if len(heads) != len(start):
             raise ConfigError(f"{len(start)} runs start with {len(heads)} heads. Give each run its own.")
         shapes = [{name: head.tensors[name].shape for name in head.rates} for head in heads]
@@ -198,8 +209,8 @@ class TrainableNorms:
     The tower itself is not changed, and the running statistics of batch norms are not updated.
     """
 
-    def __init__(self, tower: nn.Module, head: Tensor, *, logit_scale: float) -> None:
-        """``head`` is (C D) with rows of length 1."""
+    def __init__(self, tower: nn.Module, head: Float[Tensor, "C D"], *, logit_scale: float) -> None:
+        """``head`` has rows of length 1."""
         self._tower, self._head, self._logit_scale = frozen_copy(tower), head, logit_scale
         known = dict(tower.named_parameters())
         self._start = {name: known[name].detach()[None] for name in norm_names(tower)}
@@ -218,22 +229,28 @@ class TrainableNorms:
         """The tower with these norms."""
         return _NormForward(self, {name: v[0].detach().clone() for name, v in values.items()})
 
-    def logits(self, values: Mapping[str, Tensor], images: Tensor) -> Tensor:
-        """Logits of images at these values: (B …) -> (B C)."""
-        features = F.normalize(functional_call(self._tower, dict(values), (images,)).float(), dim=-1)
-        return self._logit_scale * features @ self._head.T
+    def logits(self, values: Mapping[str, Tensor], images: Float[Tensor, "B ..."]) -> Float[Tensor, "B C"]:
+        """Logits of images at these values."""
+        return self._logits(values, images, GradientScale())
+
+    def _logits(self, values: Mapping[str, Tensor], images: Tensor, scale: GradientScale) -> Tensor:
+        """Logits, whose gradient enters the tower by `scale`."""
+        with autocast(images.device):
+            features = functional_call(self._tower, dict(values), (images,)).float()
+        return self._logit_scale * F.normalize(scale.enter(features), dim=-1) @ self._head.T
 
 
 class _NormForward:
     def __init__(self, trainable: TrainableNorms, values: Mapping[str, Tensor]) -> None:
         self._trainable = trainable
         self._leaves = {name: value.requires_grad_() for name, value in values.items()}
+        self._scale = GradientScale()
 
     def logits_fn(self, run: int) -> LogitsFn:  # noqa: ARG002 - there is one run
-        return lambda images: self._trainable.logits(self._leaves, images)
+        return lambda images: self._trainable._logits(self._leaves, images, self._scale)
 
     def gradients(self) -> Mapping[str, Tensor]:
         return {
-            name: (torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)[None]
+            name: self._scale.leave(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)[None]
             for name, leaf in self._leaves.items()
         }

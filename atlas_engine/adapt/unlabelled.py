@@ -9,21 +9,19 @@
 `auto` first checks that there are enough images and that the class names can tell them apart, and estimates
 whether all classes are among the images. Then it trains λ of the norm layers for confident answers, and fits
 a head. Both use every class equally often where all seem to be present, and otherwise as often as estimated.
-Without labels a check can detect harm but not prove a gain, so every method falls back to zero-shot where its
-answers show signs of collapse.
+Without labels a check can detect harm but not prove a gain, so a method falls back to zero-shot where its
+answers show signs of collapse. A published method (`fresh_views`) does not: it is kept as it comes out.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atlas_engine import runtime
@@ -48,15 +46,21 @@ from atlas_engine.adapt.methods import (
     ZERO_SHOT,
     find_method,
 )
-from atlas_engine.adapt.optimise import LoopResult, OptimiseConfig, Score, optimise
+from atlas_engine.adapt.optimise import LoopResult, Score, optimise
 from atlas_engine.adapt.progress import Progress
 from atlas_engine.adapt.results import NO_STEPS, build_recipe, build_result
 from atlas_engine.adapt.samplers import UnlabelledSampler, Views
 from atlas_engine.adapt.selection import VectorBudget, select_unlabelled
+from atlas_engine.adapt.settings import (
+    TestTimeConfig,
+    TestTimeRunSettings,
+    effective_test_time_config,
+)
+from atlas_engine.adapt.streamed import Activations, split_activations
 from atlas_engine.adapt.trainable import LAM, Trainable, TrainableCoefficients, TrainableNorms
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.compose.encoder import ComposedEncoder
-from atlas_engine.config import setting
+from atlas_engine.compose.linearised import make_encoder
 from atlas_engine.data.augment import STRONG, WEAK
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.heads.base import text_logits
@@ -72,7 +76,6 @@ __all__ = [
     "TestTimeConfig",
     "adapt_norms",
     "adapt_unlabelled",
-    "effective_config",
     "keep_zero_shot",
     "learn_unlabelled",
 ]
@@ -80,24 +83,7 @@ __all__ = [
 KEEP_FRACTIONS = (0.5, 1.0)  # of the learned λ; the one under which two views agree more is kept
 ROUNDS = 3  # of estimating proportions, to decide whether all classes are present
 LOOK_SHARE = 0.3  # rough share of a run's work, for its progress
-FEWEST_BATCHES = 10  # per epoch of a published method (aTLAS, section 5)
 NOTHING_LEARNED = "the run ended before anything was learned"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TestTimeConfig(OptimiseConfig):
-    """How coefficients are learned from images without labels."""
-
-    __test__ = False  # pytest takes a class of this name for a test
-
-    steps: int = setting(16, help="optimiser steps, or more where the epochs need more", low=0, high=100_000)
-    epochs: int = setting(5, help="passes over the images, at least", low=0, high=1000)
-    lr: float = setting(0.02, help="learning rate of the first step", low=0.0, high=100.0)
-    batch: int = setting(32, help="images per step; all of them where there are fewer", low=1)
-    views: int = setting(2, help="weak and strong views of each image, made once and kept", low=1, high=1000)
-    share: float = setting(
-        0.5, help="share of the tower's weights, from its end, that may move; 1 for all", low=0.0, high=1.0
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +134,7 @@ def learn_unlabelled(
     views: Views,
     *,
     objective: str,
-    config: TestTimeConfig,
+    config: TestTimeRunSettings,
     proportions: Float[Tensor, " C"] | None = None,
     score: Score | None = None,
     strong_views: Callable[[Tensor, torch.Generator], Tensor] | None = None,
@@ -166,28 +152,12 @@ def learn_unlabelled(
         trainable,
         loss,
         UnlabelledSampler(views, size=config.batch, trusting=spec.needs_trusted, strong_views=strong_views),
-        config=effective_config(config, objective, images=len(views.clean)),
+        config=config,
         seeds=(seed,),
         score=score,
         stop=stop,
     )
     return (yield from steps)
-
-
-def effective_config(config: TestTimeConfig, objective: str, *, images: int) -> TestTimeConfig:
-    """The config with steps enough for all epochs, and with the objective's own defaults for the loop.
-
-    Only a setting that the user left at its default is replaced. Five epochs of 100 images in batches of 32
-    are 16 steps; of 1,000 images they are 157. With 0 steps, nothing is learned whatever the epochs.
-    """
-    batch = max(1, min(config.batch, images))
-    steps = max(config.steps, math.ceil(config.epochs * images / batch)) if config.steps else 0
-    default = TestTimeConfig()
-    changes: dict[str, Any] = {"steps": steps}
-    for name, value in find_objective(objective).loop_defaults.items():
-        if getattr(config, name) == getattr(default, name):
-            changes[name] = value
-    return replace(config, **changes)
 
 
 class _UnlabelledRun:
@@ -205,7 +175,8 @@ class _UnlabelledRun:
     ) -> None:
         self.context, self.name, self.method = context, method, find_method("test-time", method)
         self.chosen = ALL_CLASSES if method == AUTO else method  # `auto` may change it to SOME_CLASSES
-        self.config = self.effective_config(config)
+        resolved = effective_test_time_config(config, self.method, images=len(context.pixels))
+        self.config = replace(resolved, lr=self.lr_scale() * resolved.lr)
         self.seed, self.stop, self.vectors = seed, stop, vectors or VectorBudget()
         self.feature_level = find_head(self.method.head).feature_level
         self.part = TrainablePart(
@@ -218,24 +189,14 @@ class _UnlabelledRun:
         )
         self.logit_scale = context.backbone.logit_scale
         self.progress = Progress()
+        self.looking = True  # until the loop begins
         self.guard = RunGuard(deadline_seconds=config.deadline_seconds, stop=stop, clock=time.monotonic)
 
-    def effective_config(self, config: TestTimeConfig) -> TestTimeConfig:
-        """The config with the settings of the method and of its objective, as the recipe records it."""
-        default, images = TestTimeConfig(), len(self.context.pixels)
-        changes: dict[str, Any] = {
-            name: value
-            for name, value in self.method.settings.items()
-            if getattr(config, name) == getattr(default, name)
-        }
-        config = replace(config, **changes)
-        if self.method.fresh_views and config.steps == default.steps:
-            # an epoch has at least ten batches, as in the paper
-            batches = max(FEWEST_BATCHES, math.ceil(images / config.batch))
-            config = replace(config, steps=config.epochs * batches)
-        config = replace(config, lr=self.method.lr_scale * config.lr)
-        objective = self.method.objective
-        return effective_config(config, objective, images=images) if objective else config
+    def lr_scale(self) -> float:
+        """The method's factor on the learning rate, for the kind of norm layers that the image tower has."""
+        scale = self.method.layer_norm_lr_scale
+        layer_norms = any(isinstance(one, nn.LayerNorm) for one in self.context.backbone.visual.modules())
+        return scale if layer_norms and scale is not None else self.method.lr_scale
 
     def steps(self) -> Generator[Step, None, AdaptResult]:
         """Run the method. A run that is stopped before λ was learned keeps zero-shot."""
@@ -248,7 +209,7 @@ class _UnlabelledRun:
 
     def guarded_steps(self) -> Generator[Step, None, AdaptResult]:
         # zero-shot features of the unaugmented images
-        clean = self.activations(lambda pixels: pixels.float() / 255)
+        clean = self.clean_activations()
         if self.feature_level is FeatureLevel.multi_scale:
             self.part.fit_feature_stats(clean)
         features = self.part.features(clean)
@@ -274,14 +235,14 @@ class _UnlabelledRun:
         )
 
     def learn_and_fit(
-        self, clean: Tensor, before: Float[Tensor, "N W"]
+        self, clean: Activations, before: Float[Tensor, "N W"]
     ) -> Generator[Step, None, AdaptResult]:
         """Train λ and fit a head; both are kept unless the answers show signs of collapse."""
         if self.vectors.limits(self.context.bank):
             yield from self.select(clean)
         # learn λ on weak and strong views
         views = yield from self.look(clean)
-        encoder = ComposedEncoder(self.part.tower, self.part.composer())
+        encoder = make_encoder(self.part.tower, self.part.composer())
         text, scale = self.objective_head(before.shape[1])
         trainable = TrainableCoefficients(
             encoder, text, logit_scale=scale, start=encoder.composer.initial()[None]
@@ -301,7 +262,7 @@ class _UnlabelledRun:
 
     def norm_steps(self) -> Generator[Step, None, NormsResult]:
         """Run a baseline as published, with one of our checks: that there is something to learn from."""
-        clean = self.part.activations(self.context.pixels.float() / 255)
+        clean = self.part.clean_activations(self.context.pixels, stream=self.method.fresh_views)
         features = self.part.features(clean)
         reason = nothing_to_learn_reason(features)
         if reason:
@@ -316,7 +277,7 @@ class _UnlabelledRun:
         tower = TrainableNorms(self.part.tower, self.context.text, logit_scale=self.logit_scale)
         values = {name: value[0] for name, value in loop.values.items()}
         with torch.no_grad():
-            parts = [tower.logits(values, some) for some in torch.split(views.clean, IMAGES_AT_ONCE)]
+            parts = [tower.logits(values, some) for some in split_activations(clean, IMAGES_AT_ONCE)]
         return NormsResult(torch.cat(parts).cpu(), loop.outcome, loop.reason, self.progress.seconds())
 
     def zero_shot_norms(self, features: Tensor, outcome: Outcome, reason: str) -> NormsResult:
@@ -324,25 +285,37 @@ class _UnlabelledRun:
 
     # ---- phases
 
-    def select(self, clean: Tensor) -> Generator[Step, None, None]:
+    def select(self, clean: Activations) -> Generator[Step, None, None]:
         """Choose the task vectors that the budget allows."""
         yield self.progress.phase("select", 0, 1, share=0.0)
         assert self.vectors.budget is not None
         self.part.use(select_unlabelled(self.part, clean, self.context.text, budget=self.vectors.budget))
 
-    def look(self, clean: Tensor) -> Generator[Step, None, Views]:
-        """Activations of the images and of V weak and V strong views of each, behind the frozen prefix."""
-        random, count = runtime.generator(self.seed), self.config.views
+    def look(self, clean: Activations) -> Generator[Step, None, Views]:
+        """Activations of the images and of V weak and V strong views of each, behind the frozen prefix.
+
+        A method with fresh views makes none here: the image is its own weak view.
+        """
         if self.method.fresh_views:
-            # the image is its own weak view; the loop draws strong views, and this one serves the checks
-            strong_one = self.activations(lambda pixels: STRONG(pixels, random))
-            return Views(clean, clean[None], strong_one[None])
+            return Views(clean, None, None)
+        random, count = runtime.generator(self.seed), self.config.views
         weak, strong = [], []
         for index in range(count):
             yield self.progress.phase("look", index, count, share=LOOK_SHARE * index / count)
             weak.append(self.activations(lambda pixels: WEAK(pixels, random)))
             strong.append(self.activations(lambda pixels: STRONG(pixels, random)))
         return Views(clean, torch.stack(weak), torch.stack(strong))
+
+    def clean_activations(self) -> Activations:
+        """Activations (N …) of the images as they are; streamed by a method that draws views at each step."""
+        return self.part.clean_activations(
+            self.context.pixels, stream=self.method.fresh_views, before_each=self.check_while_looking
+        )
+
+    def check_while_looking(self) -> None:
+        """Raise where the run was stopped or is late, until there is something learned to keep."""
+        if self.looking:
+            self.guard.check()
 
     def activations(self, view: Callable[[Tensor], Tensor]) -> Tensor:
         """Activations (N …) of a view of every image behind the frozen prefix, some images at a time."""
@@ -358,6 +331,7 @@ class _UnlabelledRun:
         """Yield the loop's steps, with the time that is left until the deadline."""
         objective, limit = UNLABELLED_METHODS[self.chosen].objective, self.config.deadline_seconds
         assert objective is not None
+        self.looking = False
         left = None if limit is None else max(0.0, limit - self.guard.seconds())
         steps = learn_unlabelled(
             trainable,
@@ -379,11 +353,12 @@ class _UnlabelledRun:
     def best_fraction(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> tuple[Tensor, str]:
         """λ times the fraction under which two views of an image agree most, and its signs of collapse.
 
-        A published method keeps all of λ.
+        A published method keeps all of λ, and is not checked.
         """
-        fractions = (1.0,) if self.method.fresh_views else KEEP_FRACTIONS
+        if self.method.fresh_views:
+            return lam, ""
         before = self.answer_stats(encoder, torch.zeros_like(lam), views)
-        tried = [(keep * lam, self.answer_stats(encoder, keep * lam, views)) for keep in fractions]
+        tried = [(keep * lam, self.answer_stats(encoder, keep * lam, views)) for keep in KEEP_FRACTIONS]
         best, after = max(tried, key=lambda pair: pair[1].agreement)
         return best, collapse_reason(before, after)
 
@@ -391,10 +366,12 @@ class _UnlabelledRun:
     def answer_stats(self, encoder: ComposedEncoder, lam: Tensor, views: Views) -> AnswerStats:
         composition = encoder.at(lam)
 
-        def logits(activations: Tensor) -> Tensor:
-            parts = [composition.features(some) for some in torch.split(activations, IMAGES_AT_ONCE)]
-            return self.zero_shot_logits(torch.cat(parts))
+        def logits(activations: Activations) -> Tensor:
+            parts = split_activations(activations, IMAGES_AT_ONCE)
+            return self.zero_shot_logits(torch.cat([composition.features(some) for some in parts]))
 
+        assert views.weak is not None
+        assert views.strong is not None
         return answer_stats(logits(views.clean), logits(views.weak[0]), logits(views.strong[0]))
 
     # ---- heads; W is the width of features, which hold the projected ones first
@@ -451,11 +428,12 @@ class _UnlabelledRun:
     ) -> AdaptResult:
         """The adapted result, or zero-shot where the adapted answers use too few classes.
 
+        A published method is not checked.
         `before` are the features at λ = 0, and `features` those at `lam`, where λ was trained.
         """
         adapted = before if features is None else features
         logits = self.zero_shot_logits(adapted) if head is None else head.logits(adapted)
-        reason = too_few_classes(logits)
+        reason = "" if self.method.fresh_views else too_few_classes(logits)
         if reason:
             return self.finish(ZERO_SHOT, loop=loop, verdict=_zero_shot_verdict(reason))
         changed = int((logits.argmax(dim=1) != self.zero_shot_logits(before).argmax(dim=1)).sum())

@@ -24,7 +24,8 @@ from atlas_engine.bank.blocks import Block, BlockTable
 from atlas_engine.bank.budget import MemoryPlan, plan_memory
 from atlas_engine.bank.panels import Panel
 from atlas_engine.bank.storage import assemble, bundle_small_blocks, storage_named
-from atlas_engine.bank.vector import TaskVector, VectorInfo
+from atlas_engine.bank.vector import LINEAR, TaskVector, VectorInfo, common_kind
+from atlas_engine.display import rows_html
 from atlas_engine.errors import BankError, unknown_name
 from atlas_engine.files import human_nbytes
 
@@ -40,7 +41,7 @@ class FittedBank:
 
 
 class TaskVectorBank:
-    """T task vectors over M blocks on one device. Built once, never changed."""
+    """T task vectors over M blocks on one device, all composed in one way. Built once, never changed."""
 
     def __init__(
         self,
@@ -63,6 +64,8 @@ class TaskVectorBank:
         """Which of the panels' tasks are this bank's, where it shares panels with a larger one."""
         if len(set(self.tasks)) != len(self.tasks):
             raise BankError(f"two vectors have one name in {', '.join(self.tasks)}. Give each its own.")
+        self.kind = common_kind({task: info.kind for task, info in zip(self.tasks, self.infos, strict=True)})
+        """How its vectors were made (`vector.VECTOR_KINDS`); standard where it has standard and LoRA ones."""
 
     @classmethod
     def from_vectors(
@@ -89,6 +92,14 @@ class TaskVectorBank:
             storage=storage,
         )
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = [
+            (task, info.dataset, _percent(info.accuracy_before), _percent(info.accuracy_after))
+            for task, info in zip(self.tasks, self.infos, strict=True)
+        ]
+        return rows_html(repr(self), ("vector", "trained on", "before", "after"), rows)
+
     @property
     def device(self) -> torch.device:
         """Where the bank is."""
@@ -103,6 +114,8 @@ class TaskVectorBank:
     def fingerprint(self) -> str:
         """A hash of which vectors these are, in order, over which base. The same in every storage format."""
         facts = [self.base, self.blocks.fingerprint]
+        if self.kind == LINEAR:  # the same numbers as weights would answer otherwise
+            facts.append(LINEAR)
         facts += [f"{task} {info.digest}" for task, info in zip(self.tasks, self.infos, strict=True)]
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
@@ -254,3 +267,7 @@ def _at_block(panel: Panel, block_index: int) -> Panel:
     dataclass_panel: Any = panel  # every panel is a dataclass, which their base class cannot say
     moved: Panel = replace(dataclass_panel, block_indices=(block_index,))
     return moved
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,14 +31,17 @@ from atlas_engine.bank.packed import LowRankPanel, QuantPanel
 from atlas_engine.bank.panels import DensePanel, Panel
 from atlas_engine.bank.storage import bundle_small_blocks, storage_named
 from atlas_engine.bank.tensor_file import TensorFile, write_tensors
-from atlas_engine.bank.vector import VectorInfo, fingerprint
+from atlas_engine.bank.vector import STANDARD, VectorInfo, common_kind, fingerprint
+from atlas_engine.class_names import is_legible
 from atlas_engine.config import assets_folder, cache_folder
 from atlas_engine.errors import BankError, unknown_name
 
 __all__ = [
     "BankCheck",
     "BankFile",
+    "BankHeader",
     "banks_folder",
+    "banks_over",
     "check_bank",
     "find_bank",
     "load_bank",
@@ -47,6 +50,10 @@ __all__ = [
 ]
 
 BANK_FORMAT = "atlas-bank-1"
+MAX_NAME = 300  # characters of a block's or a task's name
+MAX_TEXT = 10_000
+
+Kind = TypeVar("Kind")
 
 
 def save_bank(bank: TaskVectorBank, path: Path | str) -> None:
@@ -63,9 +70,19 @@ def save_bank(bank: TaskVectorBank, path: Path | str) -> None:
         "base": bank.base,
         "storage": bank.storage,
         "blocks": [[block.name, list(block.shape)] for block in bank.blocks],
-        "tasks": [{"name": name, **asdict(info)} for name, info in zip(bank.tasks, bank.infos, strict=True)],
+        "tasks": [
+            {"name": name, **_described(info)} for name, info in zip(bank.tasks, bank.infos, strict=True)
+        ],
     }
     write_tensors(path, tensors, manifest=manifest, format_name=BANK_FORMAT)
+
+
+def _described(info: VectorInfo) -> dict[str, Any]:
+    """The info as the manifest holds it: a vector without a kind is a standard one."""
+    facts = asdict(info)
+    if info.kind == STANDARD:
+        del facts["kind"]
+    return facts
 
 
 def load_bank(
@@ -90,6 +107,7 @@ class BankFile:
     blocks: BlockTable
     base: str
     storage: str
+    kind: str
 
     def __init__(self, path: Path | str) -> None:
         self._file = TensorFile(path, format_name=BANK_FORMAT)
@@ -97,8 +115,11 @@ class BankFile:
             self._read_manifest(self._file.manifest)
         except (KeyError, TypeError, ValueError) as error:
             self.close()
-            raise BankError(f"{Path(path).name} has a manifest that cannot be read: {error!r}.") from error
-        except BankError:
+            what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise BankError(
+                f"{Path(path).name} has a manifest that cannot be read: {what[:200]}. Make it again."
+            ) from error
+        except BaseException:
             self.close()
             raise
 
@@ -114,12 +135,14 @@ class BankFile:
         panels: Sequence[Panel]
         if tasks is None and torch.device(device).type == "cpu":
             tensors = dict(self._file.read_all())
-            panels = [self._panel(m, tensors) for m in range(len(self.blocks))]
+            panels = [self._require_finite(self._panel(m, tensors)) for m in range(len(self.blocks))]
         elif tasks is None:
-            panels = [panel.to(device) for panel in self.iter_panels()]
+            panels = [self._require_finite(panel).to(device) for panel in self.iter_panels()]
         else:
             rows = [self._position(task) for task in tasks]
-            panels = [panel.select_tasks(rows).to(device) for panel in self.iter_panels()]
+            panels = [
+                self._require_finite(panel.select_tasks(rows)).to(device) for panel in self.iter_panels()
+            ]
         names = self.tasks if tasks is None else tuple(tasks)
         return TaskVectorBank(
             bundle_small_blocks(panels, self.blocks),
@@ -164,12 +187,18 @@ class BankFile:
         return f"BankFile('{self._file.path.name}', {size}, {self.storage})"
 
     def _read_manifest(self, manifest: Mapping[str, Any]) -> None:
-        self.base, self.storage = str(manifest["base"]), storage_named(manifest["storage"]).name
-        shapes = [(str(name), torch.empty(shape, device="meta")) for name, shape in manifest["blocks"]]
-        self.blocks = block_table(shapes)
-        tasks = [dict(task) for task in manifest["tasks"]]
-        self.tasks = tuple(str(task.pop("name")) for task in tasks)
-        self.infos = tuple(VectorInfo(**{**task, "centroid": tuple(task["centroid"])}) for task in tasks)
+        self.base = _expect(manifest["base"], str, "base")
+        self.storage = storage_named(_expect(manifest["storage"], str, "storage")).name
+        rows = [_expect(row, list, "blocks") for row in _expect(manifest["blocks"], list, "blocks")]
+        shapes = {_expect_name(name, "block"): _expect_sizes(sizes) for name, sizes in rows}
+        self.blocks = block_table((name, torch.empty(sizes, device="meta")) for name, sizes in shapes.items())
+        tasks = [_expect(task, dict, "tasks") for task in _expect(manifest["tasks"], list, "tasks")]
+        self.tasks = tuple(_expect_name(task["name"], "task") for task in tasks)
+        if len(set(self.tasks)) != len(tasks) or len(shapes) != len(rows):
+            raise BankError(f"{self._file.path.name} names a block or a task twice. Make it again.")
+        self.infos = tuple(map(_read_info, tasks))
+        kinds = {task: info.kind for task, info in zip(self.tasks, self.infos, strict=True)}
+        self.kind = common_kind(kinds)
         entries = self._file.entries
         self._keys = {block.name: _keys_of(block.name, entries) for block in self.blocks}
         has_every_block = all(self._keys.values())
@@ -186,10 +215,60 @@ class BankFile:
             return LowRankPanel((m,), parts["u"], parts["v"])
         return DensePanel((m,), parts["data"].view(len(self.tasks), -1), parts.get("scale"))
 
+    def _require_finite(self, panel: Panel) -> Panel:
+        for tensor in panel.tensors().values():
+            # a finite sum, which is quick to have, says that every number is finite
+            sound = not tensor.is_floating_point() or bool(tensor.sum(dtype=torch.float32).isfinite())
+            if not sound and not bool(tensor.isfinite().all()):
+                block = self.blocks[panel.block_indices[0]].name
+                raise BankError(
+                    f"{self._file.path.name} holds NaN or infinity in '{block}'. Fetch or make it again."
+                )
+        return panel
+
     def _position(self, task: str) -> int:
         if task not in self.tasks:
             raise BankError(unknown_name("task", task, self.tasks))
         return self.tasks.index(task)
+
+
+def _expect(value: Any, kind: type[Kind], what: str) -> Kind:  # noqa: ANN401 - anybody may have written it
+    if type(value) is not kind:
+        raise ValueError(f"its '{what}' is not {kind.__name__}")
+    return value
+
+
+def _expect_name(value: object, what: str) -> str:
+    name = _expect(value, str, what)
+    if not 0 < len(name) <= MAX_NAME or not is_legible(name):
+        raise ValueError(f"the {what} name {name[:40]!r} is empty, too long or has unprintable characters")
+    return name
+
+
+def _expect_sizes(value: object) -> tuple[int, ...]:
+    sizes = tuple(_expect(size, int, "blocks") for size in _expect(value, list, "blocks"))
+    if len(sizes) > 8 or not all(0 < size < 2**31 for size in sizes):
+        raise ValueError(f"a block has the shape {str(sizes)[:40]}")
+    return sizes
+
+
+def _read_info(task: Mapping[str, Any]) -> VectorInfo:
+    """What the manifest says of a vector, checked field by field; a field that is not known is an error."""
+    given = {name: value for name, value in task.items() if name != "name"}
+    for name in ("dataset", "digest"):
+        if not is_legible(_expect(given.get(name, ""), str, name)[:MAX_TEXT]):
+            raise ValueError(f"its '{name}' has unprintable characters")
+    for name in ("accuracy_before", "accuracy_after"):
+        value = given.get(name)
+        if value is not None and not (type(value) in (int, float) and 0 <= value <= 1):
+            raise ValueError(f"its '{name}' is no number from 0 to 1")
+    provenance = _expect(given.get("provenance", {}), dict, "provenance")
+    if not all(type(text) is str and is_legible(text) for item in provenance.items() for text in item):
+        raise ValueError("its 'provenance' holds other things than legible text")
+    centroid = _expect(given["centroid"], list, "centroid")
+    if not all(type(value) in (int, float) and math.isfinite(value) for value in centroid):
+        raise ValueError("its 'centroid' holds other things than numbers")
+    return VectorInfo(**{**given, "centroid": tuple(centroid)})
 
 
 def _keys_of(block: str, entries: Mapping[str, Any]) -> tuple[str, ...]:
@@ -211,20 +290,29 @@ def find_bank(weights: Mapping[str, Tensor]) -> Path | None:
 
     Reads headers only, and hashes the weights only if some bank has their blocks.
     """
-    candidates = _banks_over(block_table(weights.items()))
+    candidates = banks_over(block_table(weights.items()))
     base = fingerprint(weights) if candidates else ""
-    return next((path for path, bank_base in candidates if bank_base == base), None)
+    return next((bank.path for bank in candidates if bank.base == base), None)
 
 
-def _banks_over(blocks: BlockTable) -> list[tuple[Path, str]]:
-    """The bank files on this machine over these blocks, each with the fingerprint of its base."""
-    found: list[tuple[Path, str]] = []
+class BankHeader(NamedTuple):
+    """What the header of a bank file says."""
+
+    path: Path
+    base: str
+    tasks: tuple[str, ...]
+    infos: tuple[VectorInfo, ...]
+
+
+def banks_over(blocks: BlockTable) -> list[BankHeader]:
+    """The headers of the bank files on this machine over these blocks."""
+    found: list[BankHeader] = []
     for folder in (assets_folder() / "bank", banks_folder()):
         for path in sorted(folder.glob("*.safetensors")):
             try:
                 with BankFile(path) as file:
                     if file.blocks == blocks:
-                        found.append((path, file.base))
+                        found.append(BankHeader(path, file.base, tuple(file.tasks), tuple(file.infos)))
             except (BankError, OSError):  # a file that is no bank
                 continue
     return found

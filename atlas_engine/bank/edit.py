@@ -21,13 +21,14 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.bank_file import BankFile, load_bank, save_bank
 from atlas_engine.bank.blocks import BlockTable
 from atlas_engine.bank.panels import Panel
-from atlas_engine.bank.vector import TaskVector, VectorInfo
+from atlas_engine.bank.vector import TaskVector, VectorInfo, common_kind
 from atlas_engine.errors import BankError
 
 __all__ = [
     "Fidelity",
     "add_vector_to_file",
     "check_bank_target",
+    "check_kind_mixes",
     "fidelity",
     "join_banks",
     "merge_ties",
@@ -86,7 +87,8 @@ def merge_ties(bank: TaskVectorBank, *, density: float = 0.2, name: str = "ties"
     of 0.5, 0.3 and −0.6 it is 0.4.
     """
     merged = functools.reduce(lambda one, other: one + other, ties_contributions(bank, density=density))
-    return TaskVector(name, merged.blocks, bank.base, VectorInfo(dataset=" + ".join(bank.tasks)))
+    info = VectorInfo(dataset=" + ".join(bank.tasks), kind=bank.kind)
+    return TaskVector(name, merged.blocks, bank.base, info)
 
 
 def ties_contributions(bank: TaskVectorBank, *, density: float = 0.2) -> list[TaskVector]:
@@ -139,6 +141,14 @@ def check_bank_target(path: Path, *, base: str, blocks: BlockTable) -> None:
                 f"{path.name} holds vectors of another base model ({file.base[:12]}, here {base[:12]}). "
                 "Choose the model that it was made for, or another file."
             )
+
+
+def check_kind_mixes(path: Path, *, name: str, kind: str) -> None:
+    """Raise if the file, where there is one, has other vectors that do not mix with one of this kind."""
+    if path.exists():
+        with BankFile(path) as file:
+            pairs = zip(file.tasks, file.infos, strict=True)
+            common_kind({task: info.kind for task, info in pairs if task != name} | {name: kind})
 
 
 def add_vector_to_file(vector: TaskVector, path: Path, *, storage: str = "float32") -> None:

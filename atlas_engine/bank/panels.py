@@ -9,6 +9,7 @@ All R runs are computed together, so a panel is read once each way whatever R is
 of `into` and `g` (float32; float64 in a finite-difference test). Narrower storage is widened in registers
 (`kernels.cpu` with numba, `kernels.gpu` with Triton) or chunk by chunk in a scratch that stays in cache,
 never as a whole. No product waits for the device, except that `kernels.gpu` checks itself at its first use.
+No sum depends on the order in which threads end: the same call gives the same bits on a CPU and on CUDA.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -23,13 +26,16 @@ from typing_extensions import override
 
 from atlas_engine.bank.kernels import cpu, gpu, half
 
-__all__ = ["TILE", "BundlePanel", "DensePanel", "Panel", "to_scaled_half"]
+__all__ = ["TILE", "BundlePanel", "DensePanel", "Panel", "sum_by_index", "to_scaled_half"]
 
 TILE = 256
 """Small blocks are cut into tiles of this many numbers, each belonging to one block."""
 
 _SCRATCH_NUMEL = {"cpu": 2**18}
 _SCRATCH_NUMEL_GPU = 2**24  # few launches matter more than cache on a GPU
+
+_FIXED_BITS, _MAX_EXPONENT = 38, 126
+"""Bits of the largest number where numbers are added as integers; the largest power of two of float32."""
 
 
 class Panel(ABC):
@@ -150,25 +156,38 @@ class Panel(ABC):
         for a, b, tau in self.iter_chunks(g.dtype):
             index = partition_of[a:b].long().expand(self.task_count, -1)
             for run in range(g.shape[0]):
-                total[run].scatter_add_(1, index, tau * g[run, a:b])
+                products = tau * g[run, a:b]
+                if g.is_cuda:
+                    total[run] += sum_by_index(products, index, count=count)
+                else:
+                    total[run].scatter_add_(1, index, products)
         return total
 
     # ---- the same with weights per row, for a panel of one block
 
     def combine_rows(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
         """`combine` with weights w (R rows T): the block's rows of equal length have their own."""
-        stored = self.stored_numbers()
-        if stored is not None and self.numel >= cpu.MIN_ROW * w.shape[1] and cpu.can_run(stored, into):
+        rows = w.shape[1]
+        stored = self._stored_rows(rows)
+        if stored is not None and cpu.can_run(stored, into):
             cpu.combine_rows(stored, w, start=start, into=into)
+        elif stored is not None and gpu.can_run(stored, into, rows=rows):
+            gpu.combine_rows(stored, w, start=start, into=into)
         else:
             self.combine_rows_with_torch(w, start=start, into=into)
 
     def inner_rows(self, g: Tensor, *, rows: int) -> Tensor:
         """⟨τ[t], g⟩ per run, row and task: (R n) -> (R rows T)."""
-        stored = self.stored_numbers()
-        if stored is not None and self.numel >= cpu.MIN_ROW * rows and cpu.can_run(stored, g):
+        stored = self._stored_rows(rows)
+        if stored is not None and cpu.can_run(stored, g):
             return cpu.inner_rows(stored, g, rows=rows)
+        if stored is not None and gpu.can_run(stored, g, rows=rows):
+            return gpu.inner_rows(stored, g, rows=rows)
         return self.inner_rows_with_torch(g, rows=rows)
+
+    def _stored_rows(self, rows: int) -> cpu.StoredNumbers | None:
+        """The panel as the kernels read it, where its rows are long enough for them."""
+        return self.stored_numbers() if self.numel >= cpu.MIN_ROW * rows else None
 
     def combine_rows_with_torch(self, w: Tensor, *, start: Tensor, into: Tensor) -> None:
         """`combine_rows` on any device."""
@@ -208,6 +227,22 @@ class Panel(ABC):
             b = min(a + step, self.numel)
             out = scratch[: self.task_count * (b - a)].view(self.task_count, b - a)
             yield a, b, self.read_into(out, a)
+
+
+def sum_by_index(numbers: Tensor, index: Tensor, *, count: int) -> Tensor:
+    """Sums of numbers (T s) with the same index (T s) in 0 … count − 1, as (T count): always the same bits.
+
+    `scatter_add_` adds float numbers on a GPU in whatever order they come, and rounds each time. So they are
+    added as integers, in units of 2⁻³⁷ of the task's largest number (above 2⁻⁸⁸): exact in any order, and
+    finer than float32. Up to 2²⁴ of them fit 64 bits. What is not finite makes the task's sums NaN.
+    """
+    largest = numbers.abs().amax(dim=1, keepdim=True)
+    # a power of two, so that scaling rounds nothing
+    exponent = _FIXED_BITS - torch.frexp(largest).exponent.clamp(min=_FIXED_BITS - _MAX_EXPONENT)
+    scale = torch.exp2(exponent.to(numbers.dtype))
+    units = torch.zeros(len(numbers), count, dtype=torch.int64, device=numbers.device)
+    units.scatter_add_(1, index, (numbers * scale).to(torch.int64))
+    return (units / scale.double()).to(numbers.dtype) + 0.0 * largest
 
 
 def _by_row(numbers: Tensor, cols: int) -> Tensor:
@@ -364,8 +399,26 @@ class BundlePanel(Panel):
     def inner(self, g: Tensor) -> Tensor:
         gradient = g.view(g.shape[0], -1, TILE).transpose(0, 1)  # (G R S)
         per_tile = torch.bmm(gradient, self._widen(g.dtype).permute(1, 2, 0))  # (G R S) @ (G S T)
+        if g.is_cuda:
+            return self.sum_tiles(per_tile).permute(1, 2, 0)  # (U R T) -> (R T U)
         zeros = g.new_zeros(len(self.block_indices), *per_tile.shape[1:])
-        return zeros.index_add_(0, self.tile_owner, per_tile).permute(1, 2, 0)  # (U R T) -> (R T U)
+        return zeros.index_add_(0, self.tile_owner, per_tile).permute(1, 2, 0)
+
+    def sum_tiles(self, per_tile: Tensor) -> Tensor:
+        """Sums over the tiles of each block, (G R T) -> (U R T): always in the same order, on a GPU too."""
+        padded = torch.cat([per_tile, per_tile.new_zeros(1, *per_tile.shape[1:])])
+        return padded[self._tiles_of_blocks].sum(1)
+
+    @cached_property
+    def _tiles_of_blocks(self) -> Tensor:
+        """The tiles of each block, (U most); filled up with G, which is none of them."""
+        counts, tiles = [-(-size // TILE) for size in self.sizes], self.tiles.shape[1]
+        ends = accumulate(counts)
+        rows = [
+            [*range(end - own, end), *[tiles] * (max(counts) - own)]
+            for end, own in zip(ends, counts, strict=True)
+        ]
+        return torch.tensor(rows, device=self.device)
 
     def _widen(self, dtype: torch.dtype) -> Tensor:
         """The tiles in `dtype`, scaled, (T G S)."""

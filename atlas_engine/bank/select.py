@@ -60,6 +60,10 @@ class VectorSource(Protocol):
     def storage(self) -> str:
         """Their format."""
 
+    @property
+    def kind(self) -> str:
+        """How they were made."""
+
     def iter_panels(self) -> Iterator[Panel]:
         """One panel per block."""
 
@@ -140,7 +144,9 @@ def _mixed_info(source: VectorSource, origin: Sequence[str]) -> VectorInfo:
     digests = {task: info.digest for task, info in zip(source.tasks, source.infos, strict=True)}
     text = "\n".join(f"{task} {digests[task]}" for task in origin)
     used = ", ".join(sorted(set(origin)))
-    return VectorInfo(provenance={"mixed from": used}, digest=hashlib.sha256(text.encode()).hexdigest())
+    return VectorInfo(
+        provenance={"mixed from": used}, digest=hashlib.sha256(text.encode()).hexdigest(), kind=source.kind
+    )
 
 
 @torch.no_grad()

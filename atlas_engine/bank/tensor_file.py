@@ -165,12 +165,13 @@ class TensorFile:
             metadata = table.pop("__metadata__")
             text = metadata["manifest"]
             manifest = json.loads(text)
+            checksums = dict(manifest["checksums"])
             entries = {key: _entry(value) for key, value in table.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise self._foreign() from error
         if metadata.get("format") != format_name:
             raise self._foreign()
-        if metadata.get("seal") != _seal(text, table) or set(manifest["checksums"]) != set(entries):
+        if metadata.get("seal") != _seal(text, table) or set(checksums) != set(entries):
             raise self._damaged("its manifest was altered")
         if not _is_contiguous(entries):
             raise self._damaged("its tensors overlap or leave gaps")

@@ -26,7 +26,8 @@ from torch.nn import functional as F
 
 from atlas_engine import runtime
 from atlas_engine.bank.resume import FineTuneState, StateFile, training_identity
-from atlas_engine.bank.tunable import VECTOR_KINDS, TunableTower, make_tunable
+from atlas_engine.bank.tunable import TunableTower, make_tunable
+from atlas_engine.bank.vector import LINEAR, LORA, STANDARD, VECTOR_KINDS
 from atlas_engine.config import Settings, setting
 from atlas_engine.errors import BankError
 
@@ -42,7 +43,7 @@ __all__ = [
 
 CHUNK = 64  # images at once where no gradient is taken
 
-LEARNING_RATES = {"standard": 3e-4, "lora": 2e-3, "linear": 3e-4}
+LEARNING_RATES = {STANDARD: 3e-4, LORA: 2e-3, LINEAR: 3e-4}
 
 Features = Callable[[Tensor], Tensor]
 """Images (B 3 H W) to features (B D): a tower, or `TunableTower.features`."""
@@ -55,7 +56,7 @@ View = Callable[[Tensor, torch.Generator | None], Tensor]
 class FineTuneSettings(Settings):
     """How a tower is fine-tuned."""
 
-    kind: str = setting("standard", help="what is learned", choices=VECTOR_KINDS)
+    kind: str = setting(STANDARD, help="what is learned", choices=VECTOR_KINDS)
     steps: int = setting(160, help="optimiser steps", low=1)
     batch: int = setting(32, help="images a step", low=1)
     lr: float | None = setting(None, help="peak learning rate; none is the kind's own", low=0)

@@ -25,21 +25,20 @@ from typing_extensions import override
 
 from atlas_engine.bank.blocks import Block, block_table
 from atlas_engine.bank.tangent import prepare_for_jvp, value_and_tangent
+from atlas_engine.bank.vector import LINEAR, LORA
 from atlas_engine.runtime import generator
 
-__all__ = ["VECTOR_KINDS", "TunableTower", "apply_difference", "make_tunable"]
-
-VECTOR_KINDS = ("standard", "lora", "linear")
+__all__ = ["TunableTower", "apply_difference", "make_tunable"]
 
 
 def make_tunable(visual: nn.Module, kind: str, *, rank: int, seed: int) -> TunableTower:
     """The tower at Δ = 0, ready to be fine-tuned; `rank` and `seed` are those of LoRA's factors."""
-    return _Lora(visual, rank=rank, seed=seed) if kind == "lora" else apply_difference(visual, kind, {})
+    return _Lora(visual, rank=rank, seed=seed) if kind == LORA else apply_difference(visual, kind, {})
 
 
 def apply_difference(visual: nn.Module, kind: str, difference: Mapping[str, Tensor]) -> TunableTower:
     """The tower with a difference learned as this kind; blocks that it does not name stay the base's."""
-    return (_Linearised if kind == "linear" else _Standard)(visual, difference)
+    return (_Linearised if kind == LINEAR else _Standard)(visual, difference)
 
 
 class TunableTower(ABC):

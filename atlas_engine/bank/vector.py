@@ -18,9 +18,27 @@ import torch
 from torch import Tensor
 
 from atlas_engine.bank.blocks import BlockTable, block_table
-from atlas_engine.errors import BankError
+from atlas_engine.errors import BankError, unknown_name
 
-__all__ = ["TaskVector", "VectorInfo", "fingerprint"]
+__all__ = [
+    "LINEAR",
+    "LORA",
+    "STANDARD",
+    "VECTOR_KINDS",
+    "TaskVector",
+    "VectorInfo",
+    "check_kind",
+    "common_kind",
+    "fingerprint",
+]
+
+STANDARD, LORA, LINEAR = "standard", "lora", "linear"
+VECTOR_KINDS = (STANDARD, LORA, LINEAR)
+"""How a vector was made: by plain fine-tuning, as low-rank factors, or on the tower's tangent at θ0.
+
+Standard and LoRA vectors are added to the weights, and may be mixed. Linear ones are composed by jvp
+(`compose.linearised`), and only with each other.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +52,35 @@ class VectorInfo:
     provenance: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
     """The content hash of the vector as it was made; it stays with it through every storage format."""
+    kind: str = STANDARD
+    """How it was made, one of `VECTOR_KINDS`."""
+
+    def __post_init__(self) -> None:
+        check_kind(self.kind)
+
+
+def check_kind(kind: str) -> str:
+    """The same, if it is one of `VECTOR_KINDS`."""
+    if kind not in VECTOR_KINDS:
+        raise BankError(unknown_name("kind of vector", str(kind), VECTOR_KINDS))
+    return kind
+
+
+def common_kind(kinds: Mapping[str, str]) -> str:
+    """The kind of a bank whose vectors are of these kinds, by name; a BankError where they do not mix.
+
+    >>> common_kind({"cars": "lora", "signs": "standard"})
+    'standard'
+    """
+    found = set(kinds.values())
+    if LINEAR in found and len(found) > 1:
+        linear = next(name for name, kind in kinds.items() if kind == LINEAR)
+        other = next(name for name, kind in kinds.items() if kind != LINEAR)
+        raise BankError(
+            f"'{linear}' is a linear vector but '{other}' is a {kinds[other]} one, and the two do not mix: "
+            "linear vectors are composed on the tower's tangent, others as weights. Make a bank of each."
+        )
+    return found.pop() if len(found) == 1 else STANDARD
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +123,9 @@ class TaskVector:
 
     def __add__(self, other: TaskVector) -> TaskVector:
         self.require_mixable(other)
+        kind = common_kind({self.name: self.info.kind, other.name: other.info.kind})
         blocks = {name: tensor + other.blocks[name] for name, tensor in self.blocks.items()}
-        return TaskVector(f"{self.name}+{other.name}", blocks, self.base)
+        return TaskVector(f"{self.name}+{other.name}", blocks, self.base, VectorInfo(kind=kind))
 
     def digest(self) -> str:
         """The content hash of the vector as it was made: a stored copy keeps that of its original."""

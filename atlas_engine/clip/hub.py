@@ -29,6 +29,7 @@ __all__ = [
     "find_fetched",
     "first_line",
     "is_hub_reachable",
+    "list_repository",
 ]
 
 HUB_PREFIX = "hf-hub:"
@@ -62,7 +63,7 @@ def files_to_fetch(
     """
     if find_fetched(repository, names) is not None:
         return ()
-    held = _list_repository(repository)
+    held = list_repository(repository)
     wanted = next((name for name in names if name in held), None)
     if wanted is None:
         raise ModelError(f"'{repository}' holds no weights file. Looked for: {', '.join(names)}.")
@@ -101,7 +102,8 @@ def is_hub_reachable() -> bool:
     return True
 
 
-def _list_repository(repository: str) -> dict[str, HubFile]:
+def list_repository(repository: str) -> dict[str, HubFile]:
+    """The files of a repository by name, asked of the hub in one request."""
     from huggingface_hub import HfApi, constants
 
     try:

@@ -41,7 +41,7 @@ from atlas_engine.clip.hub import (
 )
 from atlas_engine.errors import HubError, ModelError, unknown_name
 
-__all__ = ["model_files_to_fetch", "open_backbone"]
+__all__ = ["hub_repository_of", "model_files_to_fetch", "open_backbone"]
 
 TEMPLATES = "kinds"
 BUNDLED_NAMES = ("bundled", bundled.NAME)
@@ -89,6 +89,22 @@ def model_files_to_fetch(model: str) -> tuple[HubFile, ...]:
         return ()
     runtime.ensure_torchvision()
     return _missing_files(model, *_parse(model))
+
+
+def hub_repository_of(model: str) -> str | None:
+    """The repository on the hub that a model's weights come from; None for other models.
+
+    >>> hub_repository_of("hf-hub:owner/name"), hub_repository_of("bundled")
+    ('owner/name', None)
+    """
+    if model in BUNDLED_NAMES or "@" in model or visual_tower.is_visual_tower(model):
+        return None
+    runtime.ensure_torchvision()
+    try:
+        place = _place_on_hub(*_parse(model))
+    except ModelError:  # a name that only the recipe's own machine knows
+        return None
+    return None if place is None else place[0]
 
 
 def _from_file(arch: str, path: Path) -> tuple[Any, Any]:

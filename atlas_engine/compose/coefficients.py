@@ -96,6 +96,11 @@ class Layout:
         """How many units of a block are dealt out to its partitions: its numbers, or its output rows."""
         return block.rows if self.split_by == "rows" else block.numel
 
+    def partition_of(self, block: Block) -> Int[Tensor, " n"]:
+        """The partition, 0 … K − 1, of each number of a block."""
+        units = self.unit_count(block)
+        return self.split(units).repeat_interleave(block.numel // units)
+
     def split(self, units: int) -> Int[Tensor, " units"]:
         """The partition, 0 … K − 1, of each of a block's units: random, and as even as can be.
 
@@ -146,6 +151,12 @@ class Coefficients:
         table = self.table
         zeros = table.new_zeros(len(self.tasks), len(blocks), *table.shape[2:])
         values = zeros.index_copy(1, torch.tensor(new_index, device=table.device), table)
+        return Coefficients(values, replace(self.layout, granularity="block"), self.tasks, blocks)
+
+    def narrowed(self, blocks: BlockTable) -> Coefficients:
+        """The same λ as coefficients per block of a smaller table: those of its blocks alone."""
+        kept = torch.tensor([self.blocks.index(block) for block in blocks], device=self.values.device)
+        values = self.table.index_select(1, kept)
         return Coefficients(values, replace(self.layout, granularity="block"), self.tasks, blocks)
 
     def scaled(

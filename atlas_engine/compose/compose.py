@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from atlas_engine.bank.bank import TaskVectorBank
@@ -33,6 +33,8 @@ __all__ = ["BlockBuffers", "Composer"]
 
 _ALIGN = 64
 """Panels begin at multiples of this many numbers, which suits vector units and matrix kernels."""
+
+_BYTE_VALUES = 256
 
 
 class BlockBuffers(dict[str, Tensor]):
@@ -193,7 +195,7 @@ class Composer:
         """Whether a panel is computed row by row; the bundle of small blocks never is."""
         return self.layout.split_by == "rows" and not isinstance(span.panel, BundlePanel)
 
-    def _partition_of(self, span: _PanelSpan) -> Int[Tensor, " n"]:
+    def _partition_of(self, span: _PanelSpan) -> Integer[Tensor, " n"]:
         """The partition of each number of a panel: 0 … K − 1 in its first block, K … 2K − 1 in the next, …
 
         Of each row instead, (rows), where the panel is computed row by row.
@@ -203,11 +205,12 @@ class Composer:
         if self._is_split_by_rows(span):
             index = self.layout.split(self.blocks[span.panel.block_indices[0]].rows)
         else:
-            index = torch.zeros(span.panel.numel, dtype=torch.int32)
+            # a byte each where that is enough, because there are as many as weights
+            narrow = len(span.offsets) * self.layout.partitions <= _BYTE_VALUES
+            index = torch.zeros(span.panel.numel, dtype=torch.uint8 if narrow else torch.int32)
             for u, (m, at) in enumerate(span.offsets.items()):
-                block, units = self.blocks[m], self.layout.unit_count(self.blocks[m])
-                parts = self.layout.split(units).repeat_interleave(block.numel // units)
-                index[at : at + block.numel] = parts + u * self.layout.partitions
+                block = self.blocks[m]
+                index[at : at + block.numel] = self.layout.partition_of(block) + u * self.layout.partitions
         span.partition_of = index.to(self.bank.device)
         return span.partition_of
 
@@ -278,7 +281,7 @@ def _lay_out(bank: TaskVectorBank) -> tuple[list[_PanelSpan], int]:
     return spans, start
 
 
-def _members(partition_of: Int[Tensor, " units"], partitions: int) -> Int[Tensor, "K most"]:
+def _members(partition_of: Integer[Tensor, " units"], partitions: int) -> Int[Tensor, "K most"]:
     """Which units each partition has, in order; filled up with the number of units, which is none of them."""
     units = len(partition_of)
     counts = torch.bincount(partition_of, minlength=partitions)  # (K)

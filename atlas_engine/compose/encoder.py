@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from atlas_engine.compose.compose import BlockBuffers, Composer
+from atlas_engine.compose.gradient_scale import GradientScale
 from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.runtime import autocast, frozen_copy
 
@@ -38,6 +39,7 @@ class ComposedEncoder:
         self._leaves: list[dict[str, nn.Parameter]] = []  # θ of each run, by block name
         self._theta: BlockBuffers | None = None
         self._grads: BlockBuffers | None = None
+        self._scales: dict[int, GradientScale] = {}  # of the runs whose images went through the tower
         self._run_in_tower = -1
         self._version = 0  # counts compositions
 
@@ -57,16 +59,21 @@ class ComposedEncoder:
     def features(self, images: Float[Tensor, "B ..."], *, run: int = 0) -> Float[Tensor, "B D"]:
         """Features of images (B 3 H W), not normalised, at the latest composition."""
         with autocast(images.device, self._autocast):
-            return self._forward(images, run).float()
+            features = self._forward(images, run).float()
+        return self._scales.setdefault(run, GradientScale()).enter(features, precision=self._autocast)
 
     def gradient(self) -> Float[Tensor, "*shape"]:
         """∂L/∂λ of all backward passes since the latest composition, with a leading R where R > 1."""
         if self._grads is not None:
-            return self.composer.gradient(self._grads)
+            grad = self.composer.gradient(self._grads)
+            for run, scale in self._scales.items():
+                grad[run] = scale.leave(grad[run])
+            return grad
         grads = {}
         for name, leaf in self._leaves[0].items():  # a block that no image has passed through has no gradient
             grads[name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        return self.composer.gradient(grads)
+        grad = self.composer.gradient(grads)
+        return self._scales[0].leave(grad) if 0 in self._scales else grad
 
     def _allocate(self, runs: int) -> None:
         """Make the leaf parameters as views into one buffer: composing writes into all of them."""
@@ -82,6 +89,7 @@ class ComposedEncoder:
 
     def _clear_gradients(self) -> None:
         """One run takes autograd's gradients as they come; several add into one buffer, for one product."""
+        self._scales = {}
         if self._grads is not None:
             self._grads.flat.zero_()
         for run, leaves in enumerate(self._leaves):

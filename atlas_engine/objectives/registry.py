@@ -37,7 +37,7 @@ class ObjectiveSpec:
     needs_strong: bool = False
     """Every batch has a second, strong view."""
     needs_trusted: bool = False
-    """A quarter of every batch are trusted images, labelled with the class they were predicted as."""
+    """Up to a quarter of every batch are trusted images, labelled with the class they were predicted as."""
     needs_proportions: bool = False
     """It is made with the proportions (C) of the classes."""
     on_features: bool = False

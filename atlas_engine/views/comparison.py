@@ -18,7 +18,7 @@ from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.predictions import Comparison, Guess, Predictions
 from atlas_engine.views.heatmap import Grid
 
-__all__ = ["Bin", "Calibration", "Change", "Truth", "calibration", "changes", "confusion_grid"]
+__all__ = ["Bin", "Change", "Reliability", "Truth", "calibration", "changes", "confusion_grid"]
 
 Truth = Sequence[str | None]
 
@@ -54,7 +54,7 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Reliability:
     """The expected calibration error, and the bins behind it; empty ones are left out."""
 
     error: float
@@ -99,7 +99,7 @@ def changes(comparison: Comparison, truth: Truth | None = None) -> tuple[Change,
     )
 
 
-def calibration(truth: Truth, predictions: Predictions, *, bins: int = BINS) -> Calibration:
+def calibration(truth: Truth, predictions: Predictions, *, bins: int = BINS) -> Reliability:
     """Expected calibration error over equal ranges of probability (Guo et al., arXiv 1706.04599, eq. 3).
 
     error = Σ_b n_b / N · |accuracy_b − confidence_b|. It is too large for few images: ten images with
@@ -113,7 +113,7 @@ def calibration(truth: Truth, predictions: Predictions, *, bins: int = BINS) -> 
     filled = tuple(_bin(index / bins, (index + 1) / bins, by_bin[index]) for index in sorted(by_bin))
     count = sum(bin.images for bin in filled)
     error = sum(bin.images * abs(bin.accuracy - bin.confidence) for bin in filled) / count
-    return Calibration(error, count, filled)
+    return Reliability(error, count, filled)
 
 
 def _bin(low: float, high: float, members: Sequence[tuple[float, bool]]) -> Bin:

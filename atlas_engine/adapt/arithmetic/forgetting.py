@@ -19,6 +19,7 @@ from atlas_engine.adapt.arithmetic.negation import CONTROL, TARGET
 from atlas_engine.adapt.arithmetic.recipes import task_classes, task_columns
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.clip.backbone import Backbone
+from atlas_engine.data.image_files import image_names
 from atlas_engine.data.support import Support
 from atlas_engine.errors import RecipeError, SupportError
 from atlas_engine.predictions import predictions_from_logits
@@ -94,5 +95,5 @@ def _accuracy(
     columns = task_columns(recipe, task)
     logits = engine.logits(recipe, pixels, bank=bank)[:, columns]
     truth = torch.tensor([known.index(support.classes[label]) for label in support.labels])
-    names = tuple(image.name for image in support.images)
+    names = image_names(support.images)
     return predictions_from_logits(names, known, logits).accuracy(truth)

@@ -26,8 +26,10 @@ from atlas_engine.adapt.progress import Progress
 from atlas_engine.adapt.samplers import TaskSampler
 from atlas_engine.adapt.trainable import LAM, Forward, TrainableCoefficients
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
+from atlas_engine.bank.vector import LINEAR
 from atlas_engine.compose.compose import Composer
-from atlas_engine.compose.encoder import ComposedEncoder, cosine_logits, materialise
+from atlas_engine.compose.encoder import cosine_logits, materialise
+from atlas_engine.compose.linearised import make_encoder
 from atlas_engine.data.augment import Augment
 from atlas_engine.objectives.base import Objective
 from atlas_engine.result import Step
@@ -49,7 +51,7 @@ class WholeTower:
     def __init__(self, context: AdaptContext) -> None:
         self._context = context
         self._composer = Composer(dict(context.backbone.visual.named_parameters()), context.bank)
-        self._encoder = ComposedEncoder(context.backbone.visual, self._composer)
+        self._encoder = make_encoder(context.backbone.visual, self._composer)
 
     def zeros(self) -> Float[Tensor, "T M"]:
         """The λ of zero-shot."""
@@ -109,6 +111,8 @@ class ArithmeticTraining:
 
     def __init__(self, run: ArithmeticRun, *, start: Float[Tensor, "T M"]) -> None:
         context, share = run.context, run.config.share
+        if context.bank.kind == LINEAR and bool(start.any()):
+            share = 1.0  # the tangent has no early part to compute once: at its start, all blocks are trained
         self._run, self._start = run, start
         part = TrainablePart(context.backbone, context.bank, share=share)
         composer = part.composer()
@@ -121,7 +125,7 @@ class ArithmeticTraining:
         # λ of the late blocks, from the start on
         self._columns = torch.tensor([context.bank.blocks.index(block) for block in composer.blocks])
         self._trainable = TrainableCoefficients(
-            ComposedEncoder(part.tower, composer),
+            make_encoder(part.tower, composer),
             context.head,
             logit_scale=context.backbone.logit_scale,
             start=start[:, self._columns].clone()[None],

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from atlas_engine.clip.checkpoints.checkpoint import Checkpoint, Shapes
+from atlas_engine.errors import ModelError
 
 __all__ = [
     "PROJECTION",
@@ -28,6 +29,7 @@ __all__ = [
     "BlockTarget",
     "Plan",
     "open_clip_plan",
+    "to_transformers",
     "transformers_image_plan",
     "transformers_target",
     "transformers_text_plan",
@@ -184,3 +186,28 @@ def open_clip_plan(shapes: Shapes, *, wanted: Shapes) -> Plan:
         if block in wanted
         or (block.partition(".")[0] in stems and block.rpartition(".")[2] in ("weight", "bias"))
     }
+
+
+def to_transformers(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of an open_clip ViT image tower under the names of `transformers`: the inverse of the plan.
+
+    A block that a CLIP of `transformers` has no place for is a `ModelError`.
+    """
+    outside = {ours: f"vision_model.{theirs}" for theirs, ours in _IMAGE_TOWER.items()}
+    inside = {ours: theirs for theirs, ours in _IN_LAYER.items()}
+    converted: dict[str, Tensor] = {}
+    for block, tensor in weights.items():
+        match = re.fullmatch(r"transformer\.resblocks\.(\d+)\.(.+)[._](weight|bias)", block)
+        layer = f"vision_model.encoder.layers.{match[1]}" if match else ""
+        if block == PROJECTION:
+            converted["visual_projection.weight"] = tensor.T
+        elif block in outside:
+            converted[outside[block]] = tensor
+        elif match and match[2] == "attn.in_proj":
+            for letter, third in zip("qkv", tensor.chunk(3), strict=True):
+                converted[f"{layer}.self_attn.{letter}_proj.{match[3]}"] = third
+        elif match and match[2] in inside:
+            converted[f"{layer}.{inside[match[2]]}.{match[3]}"] = tensor
+        else:
+            raise ModelError(f"a CLIP of transformers has no place for the block '{block}'.")
+    return converted
