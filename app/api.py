@@ -1,5 +1,6 @@
 """What programs call: `/predict`, `/adapt`, `/adapt_unlabelled`, `/compare`, `/stop`, `/forget`, `/inside`,
-`/turn`, `/weights`, `/bank`, `/models` and `/choose`. Their names, parameters and results are kept stable.
+`/turn`, `/weights`, `/export`, `/bank`, `/models` and `/choose`. Their names, parameters and results are kept
+stable.
 
 Each is an event of a button that nobody sees, whose inputs are components: they check that a file is an
 upload. `gr.api` would hand a function any path of the server that a program names, unless it carries
@@ -17,7 +18,7 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import text
-from app.events import DEVICE, FETCH, api_errors, current_session, long_run
+from app.events import DEVICE, EXPORT, FETCH, api_errors, current_session, long_run
 from app.handlers import ask as asking
 from app.handlers import models as choosing
 from app.handlers.few_shot import FewShotRequest, RunProgress, SavedResult, adapt_few_shot
@@ -32,15 +33,16 @@ from app.handlers.inside import (
     similarity_map,
 )
 from app.handlers.settings import METHODS, OBJECTIVES, FewShotSettings, UnlabelledSettings, read_templates
-from app.handlers.takeaway import load_recipe, save_recipe, save_weights
+from app.handlers.takeaway import export_recipe, load_recipe, save_recipe, save_weights
 from app.handlers.unlabelled import UnlabelledRequest
 from app.handlers.unlabelled import adapt_unlabelled as adapt_to_images
 from app.handlers.uploads import LabelledImage, UploadedImage, unpack_classes
+from app.mcp_tools import is_mcp, run_owner
 from app.session import CurrentModel, Engines, Runs
 from app.tabs.components import copy_to_cache
 from atlas_engine.views.heatmap import Grid
 
-__all__ = ["add_endpoints", "add_model_endpoints"]
+__all__ = ["Files", "Json", "add_endpoints", "add_model_endpoints", "as_files", "expose", "sample_rows"]
 
 Json = dict[str, Any]
 Files = Sequence[str] | None
@@ -64,7 +66,7 @@ def add_model_endpoints(engines: Engines, runs: Runs) -> None:
     @api_errors
     def choose_model(request: gr.Request, model: str) -> Json:
         session = str(request.session_hash)
-        if dict(request.headers).get("x-gradio-user") == "mcp":
+        if is_mcp(request):
             raise atlas.AtlasError(text.api.SHARED_SESSION)
         with runs.begin(session) as stop_signal:
             *_, last = choosing.choose_model(engines, session, model, stop_signal=stop_signal)
@@ -76,11 +78,11 @@ def add_model_endpoints(engines: Engines, runs: Runs) -> None:
     with gr.Row(visible=False):
         name = gr.Textbox(label=text.api.MODEL_NAME)
         facts, known = gr.JSON(label=text.api.MODEL), gr.JSON(label=text.api.MODEL)
-        _expose(models, [], known, name="models", description=text.api.MODELS_ENDPOINT, queue=False)
-        _expose(choose_model, [name], facts, name="choose", description=text.api.CHOOSE_ENDPOINT, **FETCH)
+        expose(models, [], known, name="models", description=text.api.MODELS_ENDPOINT, queue=False)
+        expose(choose_model, [name], facts, name="choose", description=text.api.CHOOSE_ENDPOINT, **FETCH)
 
 
-def _expose(
+def expose(
     endpoint: Callable[..., Any],
     inputs: list[Any],
     outputs: Any,  # noqa: ANN401 - one component or several
@@ -89,6 +91,13 @@ def _expose(
     description: str,
     **lane: Any,  # noqa: ANN401 - as Gradio takes it
 ) -> None:
+    """Make an endpoint of a function; each of its parameters has a description of its own (`text.api`).
+
+    Gradio reads those from the docstring, which agents are shown.
+    """
+    about = text.api.PARAMETERS[name]
+    lines = [description, "", *(["Args:"] if about else []), *(f"    {key}: {about[key]}" for key in about)]
+    endpoint.__doc__ = "\n".join(lines)
     gr.Button().click(endpoint, inputs, outputs, api_name=name, api_description=description, **lane)
 
 
@@ -104,7 +113,7 @@ def _add_predict(current: CurrentModel) -> None:
     files = gr.File(label=text.api.IMAGES, file_count="multiple", type="filepath")
     names = gr.Textbox(label=text.api.CLASSES)
     rows = gr.JSON(label=text.api.ROWS)
-    _expose(predict, [files, names], rows, name="predict", description=text.api.PREDICT_ENDPOINT, **DEVICE)
+    expose(predict, [files, names], rows, name="predict", description=text.api.PREDICT_ENDPOINT, **DEVICE)
 
 
 # ---- adapting
@@ -141,8 +150,8 @@ def _add_adapt(current: CurrentModel, runs: Runs) -> None:
         engine = current.engine()
         rate, sentences = usual.lr if lr is None else float(lr), read_templates(templates)
         settings = FewShotSettings(method, int(steps), rate, int(seed), sentences)
-        with TemporaryDirectory() as folder, runs.begin(request.session_hash) as stop_signal:
-            wanted = FewShotRequest(unpack_classes(archive, Path(folder)), _as_files(samples))
+        with TemporaryDirectory() as folder, runs.begin(run_owner(request)) as stop_signal:
+            wanted = FewShotRequest(unpack_classes(archive, Path(folder)), as_files(samples))
             for progress in adapt_few_shot(engine, wanted, settings, stop_signal=stop_signal):
                 yield _run_json(progress, made)
 
@@ -157,21 +166,21 @@ def _add_adapt(current: CurrentModel, runs: Runs) -> None:
         templates: str | None,
     ) -> Iterator[tuple[Json, str | None]]:
         engine = current.engine()
-        wanted = UnlabelledRequest(_as_files(photos), asking.split_class_names(classes or ""))
+        wanted = UnlabelledRequest(as_files(photos), asking.split_class_names(classes or ""))
         settings = UnlabelledSettings(objective, int(seed), read_templates(templates))
-        with runs.begin(request.session_hash) as stop_signal:
+        with runs.begin(run_owner(request)) as stop_signal:
             for progress in adapt_to_images(engine, wanted, settings, stop_signal=stop_signal):
                 yield _run_json(progress, made)
 
     def stop(request: gr.Request) -> dict[str, bool]:
-        return {"stopped": runs.stop(request.session_hash)}
+        return {"stopped": runs.stop(run_owner(request))}
 
     @api_errors
     def compare(samples: Files, recipe: str) -> Json:
-        loaded, left_out = load_recipe(current.engine(), recipe, _as_files(samples))
-        return {"rows": _sample_rows(loaded.comparison, loaded.samples), "left_out": list(left_out)}
+        loaded, left_out = load_recipe(current.engine(), recipe, as_files(samples))
+        return {"rows": sample_rows(loaded.comparison, loaded.samples), "left_out": list(left_out)}
 
-    _expose(
+    expose(
         adapt,
         [archive, samples, method, steps, seed, lr, templates],
         [result, made],
@@ -179,7 +188,7 @@ def _add_adapt(current: CurrentModel, runs: Runs) -> None:
         description=text.api.ADAPT_ENDPOINT,
         **DEVICE,
     )
-    _expose(
+    expose(
         adapt_unlabelled,
         [images, classes, objective, seed, templates],
         [result, made],
@@ -187,8 +196,8 @@ def _add_adapt(current: CurrentModel, runs: Runs) -> None:
         description=text.api.ADAPT_UNLABELLED_ENDPOINT,
         **DEVICE,
     )
-    _expose(stop, [], stopped, name="stop", description=text.api.STOP_ENDPOINT, queue=False)
-    _expose(compare, [samples, recipe], rows, name="compare", description=text.api.COMPARE_ENDPOINT, **DEVICE)
+    expose(stop, [], stopped, name="stop", description=text.api.STOP_ENDPOINT, queue=False)
+    expose(compare, [samples, recipe], rows, name="compare", description=text.api.COMPARE_ENDPOINT, **DEVICE)
 
 
 def _run_json(progress: RunProgress, made: gr.File) -> tuple[Json, str | None]:
@@ -214,11 +223,12 @@ def _result_json(result: SavedResult) -> Json:
         ],
         "seconds": result.seconds,
         "stopped": result.stopped,
-        "rows": _sample_rows(result.comparison, result.samples),
+        "rows": sample_rows(result.comparison, result.samples),
     }
 
 
-def _sample_rows(comparison: atlas.Comparison | None, samples: Sequence[LabelledImage]) -> list[Json]:
+def sample_rows(comparison: atlas.Comparison | None, samples: Sequence[LabelledImage]) -> list[Json]:
+    """A row per image: its name, its class where that is known, and both answers."""
     if comparison is None:
         return []
     before, after = comparison.zero_shot.top(1), comparison.adapted.top(1)
@@ -239,7 +249,8 @@ def _cached_recipe(recipe: atlas.Recipe, made: gr.File) -> str:
         return copy_to_cache(made, save_recipe(recipe, Path(folder)))
 
 
-def _as_files(paths: Files) -> tuple[UploadedImage, ...]:
+def as_files(paths: Files) -> tuple[UploadedImage, ...]:
+    """A program's files as images without labels."""
     return tuple(UploadedImage(path) for path in paths or [])
 
 
@@ -259,7 +270,7 @@ def _add_forget(current: CurrentModel, runs: Runs) -> None:
         request: gr.Request, target: str, control: str, keep: float, seed: float
     ) -> Iterator[tuple[Json, str | None]]:
         engine = current.engine()
-        with TemporaryDirectory() as folder, runs.begin(request.session_hash) as stop_signal:
+        with TemporaryDirectory() as folder, runs.begin(run_owner(request)) as stop_signal:
             sides = []
             for name, archive in (("target", target), ("control", control)):
                 (Path(folder) / name).mkdir()
@@ -272,7 +283,7 @@ def _add_forget(current: CurrentModel, runs: Runs) -> None:
                     facts = {**_forget_json(progress.result), "left_out": list(progress.run.left_out)}
                     yield facts, _cached_recipe(progress.result.recipe, made)
 
-    _expose(
+    expose(
         forget_classes,
         [target, control, keep, seed],
         [result, made],
@@ -304,6 +315,8 @@ def _add_inside(current: CurrentModel) -> None:
     by_task, by_layer = gr.JSON(label=text.api.TASKS), gr.JSON(label=text.api.LAYERS)
     facts, rows = gr.JSON(label=text.api.RESULT), gr.JSON(label=text.api.ROWS)
     file = gr.File(label=text.api.WEIGHTS)
+    export_format = gr.Textbox("onnx", label=text.api.EXPORT_FORMAT)
+    in_int8 = gr.Checkbox(label=text.api.EXPORT_INT8)
 
     @api_errors
     def inside(recipe: str) -> Json:
@@ -324,7 +337,7 @@ def _add_inside(current: CurrentModel) -> None:
         layers: Mapping[str, float] | None,
     ) -> Json:
         engine = current.engine()
-        loaded, left_out = load_recipe(engine, recipe, _as_files(samples))
+        loaded, left_out = load_recipe(engine, recipe, as_files(samples))
         strengths = parse_strengths(inspect_recipe(engine, loaded.recipe), tasks=tasks, layers=layers)
         scaled = compare_scaled(engine, loaded, strengths)
         return {"rows": _scaled_rows(scaled), "left_out": list(left_out)}
@@ -337,6 +350,14 @@ def _add_inside(current: CurrentModel) -> None:
             return copy_to_cache(file, save_weights(engine, loaded.recipe, Path(folder)))
 
     @api_errors
+    def export(recipe: str, format: str, int8: bool) -> str:
+        engine = current.engine()
+        loaded, _ = load_recipe(engine, recipe, [])
+        with TemporaryDirectory() as folder:
+            path = export_recipe(engine, loaded.recipe, Path(folder), format=format, int8=int8)
+            return copy_to_cache(file, path)
+
+    @api_errors
     def bank() -> Json:
         engine = current.engine()
         return {
@@ -344,8 +365,8 @@ def _add_inside(current: CurrentModel) -> None:
             "alike": _map_json(similarity_map(engine)),
         }
 
-    _expose(inside, [given], facts, name="inside", description=text.api.INSIDE_ENDPOINT, **DEVICE)
-    _expose(
+    expose(inside, [given], facts, name="inside", description=text.api.INSIDE_ENDPOINT, **DEVICE)
+    expose(
         turn,
         [images, given, by_task, by_layer],
         rows,
@@ -353,8 +374,16 @@ def _add_inside(current: CurrentModel) -> None:
         description=text.api.TURN_ENDPOINT,
         **DEVICE,
     )
-    _expose(weights, [given], file, name="weights", description=text.api.WEIGHTS_ENDPOINT, **DEVICE)
-    _expose(bank, [], facts, name="bank", description=text.api.BANK_ENDPOINT, **DEVICE)
+    expose(weights, [given], file, name="weights", description=text.api.WEIGHTS_ENDPOINT, **DEVICE)
+    expose(
+        export,
+        [given, export_format, in_int8],
+        file,
+        name="export",
+        description=text.api.EXPORT_ENDPOINT,
+        **EXPORT,
+    )
+    expose(bank, [], facts, name="bank", description=text.api.BANK_ENDPOINT, **DEVICE)
 
 
 def _task_vector_json(facts: TaskVectorFacts) -> Json:

@@ -24,10 +24,13 @@ from app.session import Runs
 
 __all__ = [
     "DEVICE",
+    "EXPORT",
     "FETCH",
     "PRIVATE",
+    "QUESTION",
     "QUICK",
     "UNCHANGED",
+    "UNPACK",
     "Updates",
     "Values",
     "api_errors",
@@ -51,7 +54,16 @@ UNCHANGED: Updates = gr.skip()
 """What an event gives back that changes nothing: Gradio does not take an empty dictionary."""
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
-"""Events that compute share this lane: one at a time on the device, whatever it is for."""
+"""Events that compute: one at a time. What does not learn leaves for a lane of its own (`app.lane`)."""
+
+QUESTION: dict[str, Any] = {"concurrency_id": "question", "concurrency_limit": 4}
+"""Events that compute a moment only: they take turns on the device with the one that learns."""
+
+UNPACK: dict[str, Any] = {"concurrency_id": "unpack", "concurrency_limit": 1}
+"""Events that unpack a zip: one at a time, so that what is unpacked at once is bounded."""
+
+EXPORT: dict[str, Any] = {"concurrency_id": "export", "concurrency_limit": 1}
+"""Events that write a model in another format: one at a time, and nobody who asks or learns waits for it."""
 
 FETCH: dict[str, Any] = {"concurrency_id": "fetch", "concurrency_limit": 1}
 """Events that fetch a model: one at a time, and nobody who only asks waits for a download."""
@@ -139,11 +151,11 @@ def is_long_run(handler: Callable[..., Any]) -> bool:
 
 
 def stop_run_with(button: gr.Button, runs: Runs) -> None:
-    """Let a Stop button end the visitor's run, and hide."""
+    """Let a Stop button end the visitor's run; until the run has ended, the button says that it stops."""
 
     def on_stop(request: gr.Request) -> Updates:
         runs.stop(request.session_hash)
-        return {button: gr.update(visible=False)}
+        return {button: gr.update(value=text.page.STOPPING, interactive=False)}
 
     button.click(on_stop, None, [button], **QUICK)
 
@@ -185,8 +197,12 @@ async def _end_waiting_events(session: str) -> None:
     page = LocalContext.blocks.get()
     assert page is not None  # an event has one
     queue = page._queue
-    lane = queue.event_queue_per_concurrency_id[DEVICE["concurrency_id"]]
-    for event in [event for event in lane.queue if event.session_hash == session]:
+    lanes = [
+        lane
+        for name, lane in queue.event_queue_per_concurrency_id.items()
+        if name in (DEVICE["concurrency_id"], QUESTION["concurrency_id"])
+    ]
+    for event in [event for lane in lanes for event in lane.queue if event.session_hash == session]:
         await queue.remove_from_queue(event._id)
         unchanged = {"data": [gr.skip() for _ in event.fn.outputs]}
         queue.send_message(event, ProcessCompletedMessage(output=unchanged, success=True))

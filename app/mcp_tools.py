@@ -10,14 +10,28 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from app import text
+import gradio as gr
 
-__all__ = ["ADDRESS", "VARIABLE", "accept_file_lists", "wants_mcp"]
+from app import text
+from app.clients import MARK_HEADER
+
+__all__ = [
+    "ADDRESS",
+    "USER_HEADER",
+    "VARIABLE",
+    "accept_file_lists",
+    "is_mcp",
+    "keep_copies_in",
+    "run_owner",
+    "wants_mcp",
+]
 
 ADDRESS = "/gradio_api/mcp/"
 VARIABLE = "ATLAS_MCP"
+USER_HEADER = "x-gradio-user"  # that Gradio's MCP server sets to `mcp`
 
 Position = list[str | int]  # where in the arguments of a call, or in their schema, something stands
 
@@ -49,6 +63,24 @@ def accept_file_lists(server: Any) -> None:  # noqa: ANN401 - Gradio's MCP serve
 
     server.get_input_schema = get_input_schema
     server.convert_strings_to_filedata = convert_strings_to_filedata
+
+
+def keep_copies_in(folder: Path) -> None:
+    """Let Gradio's MCP server write the images of calls to `folder`, which is swept."""
+    import gradio.mcp
+
+    gradio.mcp.DEFAULT_TEMP_DIR = str(folder)
+
+
+def is_mcp(request: gr.Request) -> bool:
+    """Whether an event comes from Gradio's MCP server."""
+    return getattr(request, "session_hash", None) is None or request.headers.get(USER_HEADER) == "mcp"
+
+
+def run_owner(request: gr.Request) -> str | None:
+    """Whose run an event begins or stops: the session's, or the MCP client's, since those share a session."""
+    marked = request.headers.get(MARK_HEADER) if is_mcp(request) else None
+    return f"mcp {marked}" if marked else getattr(request, "session_hash", None)
 
 
 def without_references(schema: object) -> Any:  # noqa: ANN401 - JSON

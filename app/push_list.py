@@ -23,8 +23,8 @@ __all__ = ["copy_files", "list_files", "main"]
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = ("tests/", ".ci/", "studies/")  # what checks and measures it
 MEASUREMENTS = "assets/bench/*.json"  # left out; the documents that tell of them are pushed
-LEFT_OUT_FILES = (".gitignore", "Makefile", "requirements-dev.txt")
-DOCKER_ONLY = ("Dockerfile", ".dockerignore", "constraints.txt")
+LEFT_OUT_FILES = (".gitignore", "Makefile", "requirements-dev.txt", "requirements-dev.lock")
+DOCKER_ONLY = ("Dockerfile", ".dockerignore", "constraints.txt", "requirements.lock")
 ZERO_GPU_TORCH = {"torch": "2.11.0", "torchvision": "0.26.0"}  # the newest pair that ZeroGPU takes
 GRADIO_KEYS = ("sdk", "sdk_version", "python_version", "app_file")
 LARGE_FILES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"

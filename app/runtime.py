@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
+from pathlib import Path
 
-__all__ = ["limit_malloc_arenas"]
+__all__ = ["available_memory", "limit_malloc_arenas", "release_memory", "resident_memory"]
 
 M_ARENA_MAX = -8  # the option's number in glibc's malloc.h
 MAX_ARENAS = 2
@@ -21,3 +23,46 @@ def limit_malloc_arenas() -> bool:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(mallopt(M_ARENA_MAX, MAX_ARENAS))
+
+
+def release_memory() -> bool:
+    """Hand memory that is free back to the system; whether the C library could, which only glibc can.
+
+    The engine lets the C library keep what it frees, because the next step needs it again. After the last
+    step of a run nobody does.
+    """
+    gc.collect()
+    if not sys.platform.startswith("linux"):
+        return False
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and bool(trim(0))
+
+
+def resident_memory() -> int | None:
+    """Bytes of memory that this process holds; None where the system does not tell."""
+    return _read_table("/proc/self/status").get("VmRSS")
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that the machine, or the container, has left; None where the system does not tell."""
+    machine = _read_table("/proc/meminfo").get("MemAvailable")
+    limit, used = (_read_number(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    container = None if limit is None or used is None else max(limit - used, 0)
+    known = [one for one in (machine, container) if one is not None]
+    return min(known, default=None)
+
+
+def _read_table(path: str) -> dict[str, int]:
+    """The `Name: 123 kB` lines of a Linux status file, in bytes; empty on other systems."""
+    try:
+        rows = [line.split() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return {}
+    return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
+
+
+def _read_number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # it may say `max`
+        return None

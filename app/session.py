@@ -25,7 +25,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import atlas_engine as atlas
@@ -37,9 +37,11 @@ __all__ = [
     "CurrentModel",
     "Engines",
     "OpenedModel",
+    "PageRuns",
     "Prepare",
     "Runs",
     "StopSignal",
+    "StoppedEarlyError",
     "open_engine",
 ]
 
@@ -115,9 +117,16 @@ class Engines:
     """
 
     def __init__(
-        self, first: atlas.Atlas, *, name: str, prepare: Prepare | None = None, max_open: int = MAX_OPEN
+        self,
+        first: atlas.Atlas,
+        *,
+        name: str,
+        prepare: Prepare | None = None,
+        max_open: int = MAX_OPEN,
+        offered_only: bool = False,
     ) -> None:
         self.first, self.first_name = first, name
+        self.offered_only = offered_only  # whether visitors choose from the list alone, as on a public host
         self.prepare = prepare or _prepare_with_cache_of(first)  # how one that is not open is made ready
         self._max_open = max_open
         self._open: OrderedDict[str, atlas.Atlas] = OrderedDict()  # the one used last stands last
@@ -193,6 +202,10 @@ def _prepare_with_cache_of(first: atlas.Atlas) -> Prepare:
 # ---- runs under way, and how they are stopped
 
 
+class StoppedEarlyError(atlas.AtlasError):
+    """The visitor has stopped a run that has nothing to keep yet."""
+
+
 class StopSignal:
     """A visitor's wish that the work ends. It may come from another thread, and before there is a run.
 
@@ -228,7 +241,7 @@ class StopSignal:
     def raise_if_set(self) -> None:
         """Raise an AtlasError if it is set, for work that has nothing to keep yet."""
         if self.is_set:
-            raise atlas.AtlasError(text.page.STOPPED_EARLY)
+            raise StoppedEarlyError(text.page.STOPPED_EARLY)
 
 
 class Runs:
@@ -269,6 +282,30 @@ class Runs:
             if stop_signal is not None:
                 stop_signal.set()
         return bool(files)
+
+    def stop_all(self) -> int:
+        """Ask every run to end with what it has; returns how many there are."""
+        try:
+            files = list(self._folder.iterdir())
+        except FileNotFoundError:
+            return 0
+        for file in files:
+            _mark(file)
+            if file.name in self._signals:
+                self._signals[file.name].set()
+        return len(files)
+
+
+@dataclass(frozen=True)
+class PageRuns:
+    """The runs of a page: those that learn or answer, and those that fetch a model, which may go beside."""
+
+    learning: Runs = field(default_factory=Runs)
+    fetching: Runs = field(default_factory=Runs)
+
+    def stop_all(self) -> int:
+        """Ask all of them to end; returns how many there are."""
+        return self.learning.stop_all() + self.fetching.stop_all()
 
 
 def _mark(file: Path) -> None:

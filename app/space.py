@@ -130,15 +130,20 @@ def _wrapped(
 def _plain(value: object) -> object:
     """The value as it can be pickled.
 
-    An event is what it was about, without the component; a request is the session, without the headers;
-    updates go by the components' numbers.
+    An event is what it was about, without the component; a request is the session, with the two headers
+    that tell whose run it is; updates go by the components' numbers.
     """
     import gradio as gr
+
+    from app.clients import MARK_HEADER
+    from app.mcp_tools import USER_HEADER
 
     if isinstance(value, gr.EventData):
         return SimpleNamespace(**(value._data or {}))
     if isinstance(value, gr.Request):
-        return SimpleNamespace(session_hash=value.session_hash)
+        known = {name: value.headers.get(name) for name in (USER_HEADER, MARK_HEADER)}
+        headers = {name: one for name, one in known.items() if one is not None}
+        return SimpleNamespace(session_hash=value.session_hash, headers=headers)
     if isinstance(value, dict) and value and all(isinstance(key, gr.blocks.Block) for key in value):
         return _Numbered({component._id: one for component, one in value.items()})
     return value
@@ -154,17 +159,23 @@ def _by_component(page: gr.Blocks, value: object) -> object:
 def _serve_on_zero_gpu() -> int:
     from app import text
     from app.page import build, launch
-    from app.session import Engines, open_engine
+    from app.quiet_log import keep_log_quiet
+    from app.serving import StopRequest
+    from app.session import Engines, PageRuns, open_engine
+    from app.storage import Storage
 
+    stop_request, storage, runs = StopRequest().install(), Storage.open(), PageRuns()
     opened = open_engine(device="cpu")
     on_device = open_engine(opened.engine.backbone.name, device="cuda").engine
     if on_device.bank_path is not None:
         _ = on_device.bank  # read now, so that the fork finds it on the device
     engines = Engines(opened.engine, name=opened.name)
-    page = build(opened, engines, fixed=True)
+    page = build(opened, engines, runs=runs, fixed=True)
     run_on_gpu(page, engines, on_device, gpu=spaces.GPU)
-    sys.stderr.write(f"{text.page.address(launch(page))}\n")
-    page.block_thread()
+    server = launch(page, opened, storage=storage, runs=runs, share_device=False)
+    keep_log_quiet()
+    sys.stderr.write(f"{text.page.address(server.address)}\n")
+    server.wait(stop_request, log=lambda line: sys.stderr.write(f"{line}\n"))
     return 0
 
 

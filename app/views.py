@@ -8,6 +8,7 @@ here or by the engine's views are marked as HTML (`_svg`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -20,10 +21,12 @@ from markupsafe import Markup
 import atlas_engine as atlas
 from app import text
 from app.examples import AskExample, FewShotExample, ForgetExample, UnlabelledExample
-from app.handlers.ask import AskProgress
-from app.handlers.few_shot import RunProgress, SavedResult
+from app.handlers.ask import AskProgress, ImageAnswer
+from app.handlers.few_shot import ZERO_SHOT, RunProgress, SavedResult
 from app.handlers.forget import ForgetResult, SideComparison
-from app.handlers.inside import TaskVectorFacts
+from app.handlers.home import HomeStory
+from app.handlers.inside import RecipeContents, TaskVectorFacts
+from app.handlers.live import LiveAnswer
 from app.handlers.models import ModelFacts
 from app.handlers.settings import UnlabelledSettings
 from app.handlers.uploads import LabelledImage
@@ -33,13 +36,15 @@ from atlas_engine.views.heatmap import PHONE, Grid, as_text, heat_map
 
 EMPTY = ""
 
-ZERO_SHOT = "zero-shot"  # as the engine calls it
 DESK_WIDTH = 800  # pixels: the column that a map stands in
 CONFUSION_WIDTH, NARROW_CONFUSION_WIDTH = 560, 370  # pixels
 NARROW_CLASSES = 5  # at most: their two maps fit beside each other
 RANKED = 3  # classes listed on each side of a comparison
 UNCHANGED_SHOWN = 12  # images in sight, at least; more are closed where their answer is as before
 TASK_VECTORS_LISTED = 10
+HEAD_ALONE = "text-probe"  # as the engine calls it
+MIXED_UP_SHOWN = 3  # pairs of classes
+FAINT = 0.2  # of the largest effect: what is below is closed at first
 LOSS_WIDTH, LOSS_HEIGHT, LOSS_EDGE = 260, 64, 4  # pixels
 CURVE_WIDTH, CURVE_HEIGHT, CURVE_EDGE = 320, 120, 8  # pixels
 
@@ -94,9 +99,15 @@ def render_banner(reason: str) -> str:
     return _render("page", "banner", reason)
 
 
-def render_jump(place: str) -> str:
-    """A link to another part of the page."""
-    return _render("page", "jump", place)
+def render_home(story: HomeStory) -> str:
+    """The worked example as a strip: an image, before and after, and one task vector switched off."""
+    about = text.task_vectors.DATASETS.get(story.borrowed_from, story.borrowed_from)
+    return _render("home", "strip", story, about)
+
+
+def render_count(images: int) -> str:
+    """How many images a class has."""
+    return _render("page", "count", images)
 
 
 def render_alert(message: str) -> str:
@@ -132,6 +143,29 @@ def render_heading(words: str) -> str:
 def render_lead(title: str, words: str, *, level: int = 2) -> str:
     """A heading with a sentence below it."""
     return _render("parts", "lead", title, words, level)
+
+
+# ---- the camera
+
+
+def render_recorder(zone: str, place: int) -> str:
+    """The camera of a class, whose images go to the drop zone `zone`."""
+    return _render("camera", "recorder", zone, text.camera.record_label(place))
+
+
+def render_live(zone: str) -> str:
+    """The camera whose frames are answered live; those that are kept go to the drop zone `zone`."""
+    return _render("camera", "live", zone)
+
+
+def render_live_answer(answer: LiveAnswer, number: int) -> str:
+    """What the camera's frame of that number shows."""
+    sides = [
+        (name, ranking)
+        for name, ranking in ((text.result.BEFORE, answer.before), (text.result.NOW, answer.now))
+        if ranking
+    ]
+    return _render("camera", "answer", number, sides, answer.note)
 
 
 # ---- examples
@@ -184,8 +218,8 @@ def render_answers(progress: AskProgress) -> str:
     return _render("ask", "answers", progress.answers, LIMITS.top_classes) if progress.answers else EMPTY
 
 
-def render_ask_status(line: str) -> str:
-    """The heading of the answers, and a line beside it."""
+def render_status(line: str) -> str:
+    """A line that a screen reader says aloud when it changes."""
     return _render("ask", "status", line)
 
 
@@ -208,19 +242,76 @@ def render_waiting(words: str) -> str:
 
 
 def render_verdict(result: SavedResult, *, remark: str = "") -> str:
-    """The honest sentence, large, with what it rests on."""
+    """How many were right before and are now, large; why, and in the details what the numbers rest on."""
+    counts, sentence = _verdict_counts(result), _verdict_sentence(result)
+    headline = counts or (text.result.NOT_HELPED if result.kept_base else sentence)
+    notes = _verdict_notes(remark, stopped=result.stopped)
     return _render(
         "run",
         "verdict",
-        _verdict_sentence(result),
+        headline,
         {True: "helped", False: "same", None: "open"}[result.helped],
-        _verdict_notes(remark, stopped=result.stopped),
-        bool(result.helped) and _intervals_overlap(result),
-        result.estimates,
-        result.recipe.method,
-        _loss_curve(result.losses),
-        text.result.took(result.seconds, len(result.samples)),
+        notes,
+        _reasons(result) if counts else [sentence] if headline != sentence else [],
+        _mixed_up(result),
+        _Details(
+            sentence if counts else "",
+            bool(result.helped) and _intervals_overlap(result),
+            result.estimates,
+            result.recipe.method,
+            _loss_curve(result.losses),
+            text.result.took(result.seconds),
+        ),
     )
+
+
+@dataclass(frozen=True)
+class _Details:
+    """What a verdict rests on, for experts."""
+
+    sentence: str
+    doubt: bool
+    estimates: Sequence[atlas.Estimate]
+    kept: str
+    curve: Markup
+    took: str
+
+
+def _verdict_counts(result: SavedResult) -> str:
+    """Before and now in numbers of images; '' where nothing could be counted."""
+    before = result.right_of(ZERO_SHOT)
+    if before is None or result.method_was_asked_for:
+        return ""
+    if not result.kept_base:
+        after = result.right_of(result.recipe.method)
+        return text.result.counts(before[0], after[0], after[1]) if after else ""
+    learned = [result.right_of(one.method) for one in result.estimates if one.method != ZERO_SHOT]
+    best = max((one for one in learned if one), default=None)
+    return text.result.counts_not_kept(before[0], best[0], best[1]) if best else ""
+
+
+def _reasons(result: SavedResult) -> list[str]:
+    """What the counts mean, in plain words."""
+    if result.shown_anyway:
+        return [text.result.SHOWN_ANYWAY]
+    before = result.right_of(ZERO_SHOT)
+    outcome = {True: text.result.HELPED, False: text.result.NOT_HELPED, None: text.result.UNCLEAR}
+    all_right = before is not None and before[0] == before[1] and result.kept_base
+    why = [text.result.ALL_RIGHT] if all_right else []
+    return [outcome[result.helped], *why, *result.advice, text.result.COUNTED]
+
+
+def _mixed_up(result: SavedResult) -> list[str]:
+    """The pairs of classes that are taken for each other among the images to try, the most frequent first."""
+    if result.comparison is None:
+        return []
+    answers = zip(result.labels, result.comparison.adapted.labels, strict=True)
+    wrong = Counter((label, answer) for label, answer in answers if label is not None and label != answer)
+    totals = Counter(result.labels)
+    return [
+        text.result.mixed_up(str(label), answer, count, totals[label])
+        for (label, answer), count in wrong.most_common(MIXED_UP_SHOWN)
+    ]
 
 
 def _verdict_sentence(result: SavedResult) -> str:
@@ -272,21 +363,39 @@ class _Pair:
     sample: LabelledImage
     change: str  # fixed, broken, changed or same
     sides: tuple[tuple[str, Sequence[tuple[str, float]]], ...]  # the name of each, and its ranking
+    fresh: bool = False  # just dropped
+    rejected: bool = False  # it looks like none of the classes
 
 
-def render_comparison(
-    comparison: atlas.Comparison | None, samples: Sequence[LabelledImage], *, remark: str = ""
-) -> str:
-    """The samples by zero-shot and adapted, how many changed, and which classes are taken for which."""
-    if comparison is None:
+def render_comparison(result: SavedResult, *, first: Sequence[str] = ()) -> str:
+    """The result's samples before and now, how many changed, and which classes are taken for which.
+
+    The images whose paths are in `first` come first. Where the model as it was has been kept, there is only
+    one side, and it is not called by what was learned.
+    """
+    if result.comparison is None:
         return render_note(text.result.NO_SAMPLES)
-    labels = [sample.label for sample in samples]
-    notes = [words for words in (remark, text.result.SIDES_NOTE) if words]
-    pairs = render_pairs(comparison, samples, names=(text.result.ZERO_SHOT, text.result.ADAPTED))
-    confusion = _confusion_maps(comparison, labels) if any(labels) else ()
-    return _render(
-        "compare", "comparison", [*notes, *_summaries(comparison, labels)], Markup(pairs), confusion
-    )
+    notes = [text.result.PREVIEW_NOTE] if result.unfinished else []
+    if result.kept_base:
+        answers = [
+            ImageAnswer(sample.path, sample.image.name, tuple(ranking))
+            for sample, ranking in zip(
+                result.samples, result.comparison.zero_shot.top(LIMITS.top_classes), strict=True
+            )
+        ]
+        notes = [text.result.SAME_NOTE]
+        pairs = _render("ask", "cards", answers, LIMITS.top_classes, result.labels, result.recipe.classes)
+    else:
+        notes += _summaries(result.comparison, result.labels)
+        pairs = render_pairs(
+            result.comparison,
+            result.samples,
+            names=(text.result.BEFORE, text.result.NOW),
+            first=first,
+            correctable=not result.unfinished,
+        )
+    confusion = _confusion_maps(result) if any(result.labels) else ()
+    return _render("compare", "comparison", notes, Markup(pairs), confusion)
 
 
 def render_pairs(
@@ -295,20 +404,31 @@ def render_pairs(
     *,
     names: tuple[str, str],
     top: int = RANKED,
+    first: Sequence[str] = (),
+    correctable: bool = False,
 ) -> str:
     """A card per image with both rankings, under these two names.
 
-    The images that have another answer come first: fixed, broken, changed; then the rest.
+    The images in `first` come first, then those that have another answer: fixed, broken, changed; then the
+    rest. Where they are `correctable`, each offers its classes to choose the right one from.
     """
     changed = {one.index: one.what for one in changes(comparison, [sample.label for sample in samples])}
-    order = [*changed, *(index for index in range(len(comparison)) if index not in changed)]
+    fresh = [index for index, sample in enumerate(samples) if sample.path in first]
+    order = list(dict.fromkeys([*reversed(fresh), *changed, *range(len(comparison))]))
     before, after = comparison.zero_shot.top(top), comparison.adapted.top(top)
     pairs = [
-        _Pair(samples[i], changed.get(i, "same"), ((names[0], before[i]), (names[1], after[i])))
+        _Pair(
+            samples[i],
+            changed.get(i, "same"),
+            ((names[0], before[i]), (names[1], after[i])),
+            i in fresh,
+            comparison.adapted.rejected is not None and comparison.adapted.rejected[i],
+        )
         for i in order
     ]
-    shown = max(len(changed), UNCHANGED_SHOWN)
-    return _render("compare", "pairs", pairs[:shown], pairs[shown:])
+    shown = max(len({*fresh, *changed}), UNCHANGED_SHOWN)
+    classes = comparison.adapted.classes if correctable else ()
+    return _render("compare", "pairs", pairs[:shown], pairs[shown:], classes)
 
 
 def _summaries(comparison: atlas.Comparison, labels: Sequence[str | None]) -> list[str]:
@@ -345,11 +465,15 @@ def render_map(grid: Grid) -> str:
     return _render("inside", "figure", _Figure.of(grid))
 
 
-def _confusion_maps(comparison: atlas.Comparison, labels: Sequence[str | None]) -> list[_Figure]:
-    """Which classes are taken for which, by both sides, in the same colours."""
-    sides = {text.result.ZERO_SHOT: comparison.zero_shot, text.result.ADAPTED: comparison.adapted}
+def _confusion_maps(result: SavedResult) -> list[_Figure]:
+    """Which classes are taken for which, by both sides in the same colours; by one where both agree."""
+    comparison = result.comparison
+    assert comparison is not None
+    sides = {text.result.BEFORE: comparison.zero_shot, text.result.NOW: comparison.adapted}
+    if result.kept_base:
+        sides = {text.result.BEFORE: comparison.zero_shot}
     grids = [
-        replace(confusion_grid(labels, side), title=text.result.confusion_title(name))
+        replace(confusion_grid(result.labels, side), title=text.result.confusion_title(name))
         for name, side in sides.items()
     ]
     reach = max(grid.reach for grid in grids)
@@ -359,6 +483,20 @@ def _confusion_maps(comparison: atlas.Comparison, labels: Sequence[str | None]) 
 
 
 # ---- inside a recipe
+
+
+def render_effects(contents: RecipeContents, result: SavedResult | None) -> str:
+    """The task vectors ranked by what they do to the answers; the faint ones are closed at first."""
+    if result is None or not contents.moves:
+        return EMPTY
+    if not contents.images:
+        return render_note(text.inside.NO_EFFECTS)
+    moving = [facts for facts in contents.task_vectors if facts.share > 0]
+    least = FAINT * moving[0].effect
+    clear = [facts for facts in moving if facts.effect >= least][:TASK_VECTORS_LISTED]
+    head, both = result.right_of(HEAD_ALONE), result.right_of(result.recipe.method)
+    gain = text.inside.gain_of_vectors(head[0], both[0], both[1]) if head and both else ""
+    return _render("inside", "effects", clear, moving[len(clear) :], contents.images, gain)
 
 
 def render_task_vectors(facts: Sequence[TaskVectorFacts]) -> str:
@@ -377,6 +515,11 @@ def render_bank(facts: Sequence[TaskVectorFacts], similarities: Grid) -> str:
 def render_code(title: str, lines: str) -> str:
     """Lines to copy."""
     return _render("takeaway", "code", title, lines)
+
+
+def render_shared(query: str) -> str:
+    """The link that opens the classifier."""
+    return _render("takeaway", "shared", query)
 
 
 def render_link(query: str) -> str:

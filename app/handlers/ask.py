@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import atlas_engine as atlas
 from app import text
-from app.handlers.uploads import UploadedImage, read_images
+from app.handlers.uploads import ReadBudget, UploadedImage, read_images
 from app.limits import LIMITS
-from app.session import StopSignal
+from app.session import StoppedEarlyError, StopSignal
 
 __all__ = ["AskProgress", "ImageAnswer", "as_json", "ask", "check_class_names", "split_class_names"]
 
@@ -63,11 +63,17 @@ def ask(
     check_class_names(names)
     progress, stop_signal = AskProgress(total=len(paths), classes=len(names)), stop_signal or StopSignal()
     yield progress
+    budget = ReadBudget(stop_signal, urgent=True)
     for start in range(0, len(paths), LIMITS.images_per_step):
         if stop_signal.is_set:
             yield replace(progress, stopped=True)
             return
-        progress = _answer(engine, progress, paths[start : start + LIMITS.images_per_step], names)
+        batch = paths[start : start + LIMITS.images_per_step]
+        try:
+            progress = _answer(engine, progress, batch, names, budget)
+        except StoppedEarlyError:
+            yield replace(progress, stopped=True)
+            return
         yield progress
 
 
@@ -111,9 +117,13 @@ def _check_images(paths: Sequence[str]) -> None:
 
 
 def _answer(
-    engine: atlas.Atlas, progress: AskProgress, paths: Sequence[str], names: tuple[str, ...]
+    engine: atlas.Atlas,
+    progress: AskProgress,
+    paths: Sequence[str],
+    names: tuple[str, ...],
+    budget: ReadBudget,
 ) -> AskProgress:
-    images, refusals = read_images(UploadedImage(path) for path in paths)
+    images, refusals = read_images((UploadedImage(path) for path in paths), budget)
     answers: list[ImageAnswer] = []
     if images:
         rankings = engine.predict([one.image for one in images], names).top(len(names))

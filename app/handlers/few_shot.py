@@ -12,8 +12,9 @@ A run has a deadline; stopped or late, it keeps the best it has. `RunProgress`, 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,18 @@ from app.handlers.settings import FewShotSettings, UnlabelledSettings, check_sen
 from app.handlers.uploads import (
     ClassRow,
     LabelledImage,
+    ReadBudget,
     UploadedImage,
     check_samples,
     read_images,
     read_samples,
+    shrink_to_model,
 )
 from app.limits import LIMITS
 from app.session import StopSignal
 
 __all__ = [
+    "ZERO_SHOT",
     "FewShotRequest",
     "ReadProgress",
     "RunProgress",
@@ -41,7 +45,13 @@ __all__ = [
     "compare_samples",
     "follow_run",
     "read_request",
+    "seconds_to_learn",
+    "show_learned",
 ]
+
+
+ZERO_SHOT = "zero-shot"  # as the engine calls it
+DOUBTS_TOLD = 3  # images
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,13 @@ class SavedResult:
     stopped: bool = False
     samples: tuple[LabelledImage, ...] = ()
     comparison: atlas.Comparison | None = None
+    learned: tuple[LabelledImage, ...] = ()  # some of the images it learned from
     example: bool = False  # whether it ships with the page
+    shown_anyway: bool = False  # what was learned, though the model as it was did better
+    unfinished: bool = False  # a first guess of a run that is still learning
+    pinned: frozenset[str] = frozenset()  # paths of samples that stay: the images that it adapted to
+    advice: tuple[str, ...] = ()  # what would help, in sentences
+    alternatives: Mapping[str, atlas.Recipe] = field(default_factory=dict)  # what else was learned, by method
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SavedResult:
         return self  # frozen all through
@@ -109,6 +125,22 @@ class SavedResult:
     def labels(self) -> tuple[str | None, ...]:
         """The class of each sample, where it is known."""
         return tuple(sample.label for sample in self.samples)
+
+    @property
+    def kept_base(self) -> bool:
+        """Whether the model as it was has been kept, because nothing that was learned beat it."""
+        return self.recipe.method == ZERO_SHOT
+
+    @property
+    def learned_instead(self) -> atlas.Recipe | None:
+        """What was learned where the model as it was has been kept: the last of the recipes, if any."""
+        learned = [recipe for method, recipe in self.alternatives.items() if method != ZERO_SHOT]
+        return learned[-1] if self.kept_base and learned else None
+
+    def right_of(self, method: str) -> tuple[int, int] | None:
+        """How many images a method named right of those it had not seen; None where it was not measured."""
+        found = next((one for one in self.estimates if one.method == method), None)
+        return None if found is None else (round(found.accuracy * found.images), found.images)
 
     @property
     def method_was_asked_for(self) -> bool:
@@ -129,7 +161,8 @@ class RunProgress:
     estimates: tuple[atlas.Estimate, ...] = ()
     left_out: tuple[str, ...] = ()
     samples: tuple[LabelledImage, ...] = ()
-    preview: atlas.Comparison | None = None  # at the one state that brings it
+    learned: tuple[LabelledImage, ...] = ()  # some of the images to learn from
+    preview: SavedResult | None = None  # a first guess, at the one state that brings it
     result: SavedResult | None = None
 
     @property
@@ -152,8 +185,9 @@ def adapt_few_shot(
     """
     settings, stop_signal = settings or FewShotSettings(), stop_signal or StopSignal()
     check_sentences(request.classes, settings.templates)
-    reading = ReadProgress(0, request.total)
-    for reading in read_request(request):
+    start, reading = time.monotonic(), ReadProgress(0, request.total)
+    budget = ReadBudget(stop_signal)
+    for reading in read_request(request, budget):
         yield RunProgress("read", index=reading.seen, of=max(reading.total, 1))
         stop_signal.raise_if_set()
     assert reading.support is not None  # the last state of a reading has it
@@ -164,13 +198,42 @@ def adapt_few_shot(
         templates=settings.templates or None,
         seed=settings.seed,
     )
-    progress = RunProgress("look", left_out=reading.left_out, samples=reading.samples)
+    some = reading.learned[:: max(1, len(reading.learned) // LIMITS.inspected_images)]
+    progress = RunProgress(
+        "look",
+        left_out=reading.left_out,
+        samples=shrink_to_model(engine, reading.samples),
+        learned=shrink_to_model(engine, some[: LIMITS.inspected_images]),
+    )
     yield progress
-    yield from follow_run(engine, run, progress, settings, stop_signal=stop_signal, most_seconds=most_seconds)
+    most_seconds = seconds_to_learn(most_seconds, since=start)
+    states = follow_run(engine, run, progress, settings, stop_signal=stop_signal, most_seconds=most_seconds)
+    for progress in states:
+        if progress.result is None or not settings.checks_itself:
+            yield progress
+        else:
+            doubts = doubt_images(engine, reading.support, settings)
+            told = replace(progress.result, advice=(*progress.result.advice, *doubts))
+            yield replace(progress, result=told)
 
 
-def read_request(request: FewShotRequest) -> Iterator[ReadProgress]:
+def doubt_images(engine: atlas.Atlas, support: atlas.Support, settings: FewShotSettings) -> tuple[str, ...]:
+    """Sentences on the images whose class looks wrong, or that fit nowhere; the surest few."""
+    check = engine.check(support, templates=settings.templates or None, seed=settings.seed)
+    wrong = [text.result.suspect(one.image, one.label, one.suggested) for one in check.suspects]
+    odd = [text.result.odd(one.image, one.label) for one in check.odd]
+    return tuple([*wrong, *odd][:DOUBTS_TOLD])
+
+
+def seconds_to_learn(most_seconds: float, *, since: float) -> float:
+    """What is left of a run's seconds after reading, which counts too, but leaves a little to learn in."""
+    left = most_seconds - (time.monotonic() - since)
+    return max(left, min(most_seconds, LIMITS.least_run_seconds))
+
+
+def read_request(request: FewShotRequest, budget: ReadBudget | None = None) -> Iterator[ReadProgress]:
     """Read every image; the last state holds the support and the samples."""
+    budget = budget or ReadBudget()
     files = [
         (label, UploadedImage(path, row.name)) for label, row in enumerate(request.rows) for path in row.paths
     ]
@@ -180,12 +243,12 @@ def read_request(request: FewShotRequest) -> Iterator[ReadProgress]:
     for seen, (label, file) in enumerate(files):
         if seen % LIMITS.images_per_step == 0:
             yield ReadProgress(seen, request.total)
-        images, refusals = read_images([file])
+        images, refusals = read_images([file], budget)
         learned += images
         labels += [label] * len(images)
         left_out += refusals
     yield ReadProgress(len(files), request.total)
-    samples, refusals = read_samples(request.samples, request.classes)
+    samples, refusals = read_samples(request.samples, request.classes, budget)
     left_out += refusals
     try:
         support = atlas.Support(tuple(one.image for one in learned), tuple(labels), request.classes)
@@ -207,8 +270,7 @@ def follow_run(
     for step in stop_signal.follow(run):
         progress = _until(advance(progress, step), most_seconds - step.seconds)
         if step.preview is not None:
-            preview = compare_samples(engine, step.preview, progress.samples)
-            yield replace(progress, preview=preview)
+            yield replace(progress, preview=_first_guess(engine, step.preview, progress, settings))
         else:
             yield progress
         if step.seconds > most_seconds:
@@ -246,11 +308,44 @@ def _until(progress: RunProgress, seconds: float) -> RunProgress:
     return replace(progress, seconds_left=min(progress.seconds_left, max(seconds, 0.0)))
 
 
+def show_learned(engine: atlas.Atlas, result: SavedResult) -> SavedResult:
+    """What was learned, in place of the model as it was, which did better and had been kept."""
+    learned = result.learned_instead
+    if learned is None:
+        raise atlas.AtlasError(text.result.NOTHING_INSTEAD)
+    return replace(
+        result,
+        recipe=learned,
+        sentence=text.result.SHOWN_ANYWAY,
+        comparison=compare_samples(engine, learned, result.samples),
+        shown_anyway=True,
+    )
+
+
 def compare_samples(
     engine: atlas.Atlas, recipe: atlas.Recipe, samples: tuple[LabelledImage, ...]
 ) -> atlas.Comparison | None:
     """The samples by zero-shot and by the recipe; None when there are none."""
     return engine.compare([sample.image for sample in samples], recipe) if samples else None
+
+
+def _first_guess(
+    engine: atlas.Atlas,
+    recipe: atlas.Recipe,
+    progress: RunProgress,
+    settings: FewShotSettings | UnlabelledSettings,
+) -> SavedResult:
+    """The recipe of a run that is still learning, tried on the samples."""
+    return SavedResult(
+        recipe,
+        text.result.PREVIEW_NOTE,
+        settings=settings,
+        estimates=progress.estimates,
+        samples=progress.samples,
+        comparison=compare_samples(engine, recipe, progress.samples),
+        learned=progress.learned,
+        unfinished=True,
+    )
 
 
 def _save(
@@ -270,6 +365,10 @@ def _save(
         stopped=result.outcome.value != "finished",
         samples=progress.samples,
         comparison=compare_samples(engine, result.recipe, progress.samples),
+        learned=progress.learned,
+        advice=() if result.advice is None else (result.advice.sentence,),
+        pinned=frozenset(one.path for one in progress.samples if isinstance(settings, UnlabelledSettings)),
+        alternatives=result.alternatives,
     )
 
 

@@ -12,6 +12,7 @@ strength after it. A run has a deadline; stopped or late, it keeps the best it h
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +20,16 @@ from typing import Any
 
 import atlas_engine as atlas
 from app import text
-from app.handlers.few_shot import FewShotRequest, ReadProgress, RunProgress, advance, read_request
+from app.handlers.few_shot import (
+    FewShotRequest,
+    ReadProgress,
+    RunProgress,
+    advance,
+    read_request,
+    seconds_to_learn,
+)
 from app.handlers.takeaway import SHIPPED, ModelOrigin, bank_commands, model_flags
-from app.handlers.uploads import ClassRow, LabelledImage, UploadedImage, shrink_to_model
+from app.handlers.uploads import ClassRow, LabelledImage, ReadBudget, UploadedImage, shrink_to_model
 from app.limits import LIMITS
 from app.session import StopSignal
 
@@ -123,7 +131,10 @@ def forget(
     Raises an AtlasError when nothing can be learned from these images.
     """
     stop_signal = stop_signal or StopSignal()
-    target, control = yield from _read(engine, request, stop_signal)
+    start = time.monotonic()
+    budget = ReadBudget(stop_signal)
+    target, control = yield from _read(engine, request, stop_signal, budget)
+    most_seconds = seconds_to_learn(most_seconds, since=start)
 
     # search and learn
     run = engine.negate(target.support, control.support, keep=request.keep, seed=request.seed)
@@ -179,7 +190,7 @@ def compare_at(
 
 def read_sides(engine: atlas.Atlas, request: ForgetRequest) -> tuple[Images, Images]:
     """The images of the target and of the control, as small as the model sees them."""
-    reading = _read(engine, request, StopSignal())
+    reading = _read(engine, request, StopSignal(), ReadBudget())
     while True:
         try:
             next(reading)
@@ -226,7 +237,7 @@ def _check_side(name: str, rows: Sequence[ClassRow]) -> FewShotRequest:
 
 
 def _read(
-    engine: atlas.Atlas, request: ForgetRequest, stop_signal: StopSignal
+    engine: atlas.Atlas, request: ForgetRequest, stop_signal: StopSignal, budget: ReadBudget
 ) -> Generator[ForgetProgress, None, tuple[_Side, _Side]]:
     """Yields how far the reading is; returns the target and the control."""
     sides: list[_Side] = []
@@ -234,7 +245,7 @@ def _read(
     for side in (request.target, request.control):
         before = request.target.total if sides else 0
         reading = ReadProgress(0, side.total)
-        for reading in read_request(side):
+        for reading in read_request(side, budget):
             yield ForgetProgress(RunProgress("read", index=before + reading.seen, of=max(total, 1)))
             stop_signal.raise_if_set()
         sides.append(_shrink_side(engine, reading))

@@ -5,12 +5,13 @@ On the page, and in the endpoints' JSON, a task vector is called a donor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import atlas_engine as atlas
 from app import text
 from app.handlers.few_shot import SavedResult
+from app.limits import LIMITS
 from atlas_engine.views.coefficients import heat_grid, kinds_in, similarities, similarity_grid
 from atlas_engine.views.heatmap import Grid
 
@@ -22,6 +23,7 @@ __all__ = [
     "TaskVectorFacts",
     "coefficient_map",
     "compare_scaled",
+    "images_to_inspect",
     "inspect_recipe",
     "list_task_vectors",
     "parse_strengths",
@@ -46,13 +48,20 @@ class TaskVectorFacts:
     after: float | None
     length: float = 0.0  # of λτ
     share: float = 0.0  # of all squared lengths
+    effect: float = 0.0  # how far the answers shift without it, 0 … 1
+    changed: int = 0  # images whose answer is another without it
 
 
 @dataclass(frozen=True)
 class RecipeContents:
-    """A recipe's task vectors, the one that moves most first, the layers it moves, and its kinds of block."""
+    """A recipe's task vectors, the layers it moves, and its kinds of block.
+
+    The task vectors are ranked by their effect on the answers to some images or, where there are no images,
+    by how far they move the model.
+    """
 
     task_vectors: tuple[TaskVectorFacts, ...] = ()
+    images: int = 0  # that effects were measured on
     layers: tuple[int, ...] = ()
     kinds: tuple[str, ...] = ()
 
@@ -70,14 +79,40 @@ class Strengths:
     layers: Mapping[int, float]
 
 
-def inspect_recipe(engine: atlas.Atlas, recipe: atlas.Recipe) -> RecipeContents:
-    """What the recipe draws on, and how much each part moves the model."""
+def inspect_recipe(
+    engine: atlas.Atlas, recipe: atlas.Recipe, images: Sequence[atlas.Image] = ()
+) -> RecipeContents:
+    """What the recipe draws on, and what each part does to the answers to these images."""
     moved = atlas.contributions(recipe.coefficients, engine.bank)
     known = {facts.name: facts for facts in list_task_vectors(engine)}
-    task_vectors = tuple(replace(known[one.task], length=one.length, share=one.share) for one in moved.top())
+    found = [replace(known[one.task], length=one.length, share=one.share) for one in moved.top()]
     lengths = moved.by_layer.sum(dim=0).tolist()
     layers = tuple(layer for layer, length in zip(moved.layers, lengths, strict=True) if length > 0)
-    return RecipeContents(task_vectors, layers, kinds_in(moved))
+    if images and layers:
+        effects = {one.task: one for one in engine.effects(recipe, images)}
+        found = [
+            replace(facts, effect=effects[facts.name].effect, changed=effects[facts.name].changed)
+            if facts.name in effects
+            else facts
+            for facts in found
+        ]
+        found.sort(key=lambda facts: -facts.effect)
+    return RecipeContents(tuple(found), len(images) if layers else 0, layers, kinds_in(moved))
+
+
+def images_to_inspect(result: SavedResult) -> list[atlas.Image]:
+    """Images that effects are measured on: those to try and those that were taught, at most so many."""
+    half = LIMITS.inspected_images // 2
+    tried = [sample.image for sample in result.samples]
+    taught = [sample.image for sample in result.learned]
+    return [*_spread(tried, LIMITS.inspected_images - len(_spread(taught, half))), *_spread(taught, half)]
+
+
+def _spread(images: Sequence[atlas.Image], most: int) -> list[atlas.Image]:
+    """At most so many of the images, from all over."""
+    if len(images) <= most:
+        return list(images)
+    return [images[place * len(images) // most] for place in range(most)]
 
 
 def list_task_vectors(engine: atlas.Atlas) -> tuple[TaskVectorFacts, ...]:
@@ -102,11 +137,20 @@ def similarity_map(engine: atlas.Atlas) -> Grid:
 
 
 def coefficient_map(
-    engine: atlas.Atlas, recipe: atlas.Recipe, *, shows: str = MAPS[0], by: str = "layer", kind: str = ""
+    engine: atlas.Atlas,
+    recipe: atlas.Recipe,
+    *,
+    shows: str = MAPS[0],
+    by: str = "layer",
+    kind: str = "",
+    order: Sequence[str] = (),
 ) -> Grid:
-    """Task vectors × layers (or kinds of block), of all kinds or of one, without the columns of zeros."""
+    """Task vectors × layers (or kinds of block), of all kinds or of one, without the columns of zeros.
+
+    Rows are in the `order` given, then in the bank's.
+    """
     of = recipe.coefficients if shows == MAPS[0] else atlas.contributions(recipe.coefficients, engine.bank)
-    return _without_zero_columns(heat_grid(of, by=by, kind=kind or None))
+    return _in_order(_without_zero_columns(heat_grid(of, by=by, kind=kind or None)), order)
 
 
 def compare_scaled(engine: atlas.Atlas, result: SavedResult, strengths: Strengths) -> atlas.Comparison | None:
@@ -146,6 +190,15 @@ def _factor(value: float) -> float:
     if not 0 <= factor <= MAX_STRENGTH:
         raise ValueError
     return factor
+
+
+def _in_order(grid: Grid, order: Sequence[str]) -> Grid:
+    """The grid with its rows in this order; those that it does not name come last."""
+    places = {name: place for place, name in enumerate(order)}
+    rows = sorted(range(len(grid.rows)), key=lambda row: places.get(grid.rows[row], len(places)))
+    return replace(
+        grid, rows=tuple(grid.rows[row] for row in rows), values=tuple(grid.values[row] for row in rows)
+    )
 
 
 def _without_zero_columns(grid: Grid) -> Grid:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import atlas_engine as atlas
 from app import text
+from app.limits import LIMITS, Limits
+from app.runtime import available_memory
 from app.session import Engines, StopSignal
 
 __all__ = [
     "ChoiceProgress",
     "ModelFacts",
     "as_json",
+    "check_room_for_model",
     "choose_model",
     "describe_model",
     "offered_models",
@@ -63,8 +68,9 @@ def choose_model(
     Raises an AtlasError when it cannot be had; the visitor's former model stays, as it does when stopped.
     """
     wanted = (name or "").strip()
-    if wanted not in offered_models(engines) and not NAME.fullmatch(wanted):
-        raise atlas.AtlasError(text.model.not_offered(wanted))
+    if wanted not in offered_models(engines) and (engines.offered_only or not NAME.fullmatch(wanted)):
+        listed_only = text.server.not_in_list(wanted, offered_models(engines))
+        raise atlas.AtlasError(listed_only if engines.offered_only else text.model.not_offered(wanted))
     yield ChoiceProgress(text.model.OPENING)
     engine = engines.find(wanted)
     if engine is None:
@@ -74,6 +80,7 @@ def choose_model(
                 yield ChoiceProgress(text.model.STOPPED, stopped=True)
                 return
             if step.phase == "fetch":
+                check_room_for_model(step.nbytes)
                 yield ChoiceProgress(text.model.fetching(step.nbytes))
             if step.phase == "bank":
                 doing = text.model.building(step.index, step.of, step.vector)
@@ -81,6 +88,20 @@ def choose_model(
     assert engine is not None  # the last step of a preparation has it
     engines.choose(session, wanted, engine)
     yield ChoiceProgress(text.model.ready(wanted), 1.0, done=True)
+
+
+def check_room_for_model(nbytes: int, *, limits: Limits = LIMITS) -> None:
+    """Refuse a model whose files are too large to be fetched for a visitor, or find no disk or memory.
+
+    In memory a model takes about as much as its files: the weights once, and its bank.
+    """
+    if nbytes > limits.model_gigabytes * 1e9:
+        raise atlas.AtlasError(text.server.large_model(nbytes / 1e9, limits.model_gigabytes))
+    if shutil.disk_usage(Path.home()).free - nbytes < limits.free_megabytes << 20:
+        raise atlas.AtlasError(text.server.no_room_for_model(nbytes / 1e9, "disk"))
+    available = available_memory()
+    if available is not None and nbytes > available:
+        raise atlas.AtlasError(text.server.no_room_for_model(nbytes / 1e9, "memory"))
 
 
 def describe_model(engine: atlas.Atlas, name: str) -> ModelFacts:

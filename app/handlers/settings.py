@@ -44,6 +44,9 @@ MAX_NAME_LENGTH = 100  # letters of a class name in a link
 MODEL_NAME = re.compile(r"[\w.+@/-]{1,160}")
 MIN_LR, MAX_LR = 1e-6, 10.0  # in a link
 
+USUAL = atlas.effective_settings(METHODS[0])
+"""What the form shows of the numbers; left as they are, they stand for the chosen method's own."""
+
 QueryPairs = Iterable[tuple[str, str]]
 
 
@@ -54,8 +57,8 @@ class FewShotSettings:
     CLASS_KEY: ClassVar[str] = "class"  # of a class name in a link
 
     method: str = METHODS[0]
-    steps: int = atlas.FewShotConfig().steps
-    lr: float = atlas.FewShotConfig().lr
+    steps: int = USUAL.steps
+    lr: float = USUAL.lr
     seed: int = 0
     templates: str = ""  # a set's name or lines with {}; empty for the model's own
 
@@ -64,7 +67,13 @@ class FewShotSettings:
         """As the engine takes them; it refuses what is out of range, but would take a rate of 0."""
         if self.lr == 0:
             raise atlas.AtlasError(text.teach.NO_LEARNING)
-        return atlas.FewShotConfig(steps=min(int(self.steps), LIMITS.steps), lr=float(self.lr))
+        steps = None if self.steps == USUAL.steps else min(int(self.steps), LIMITS.steps)
+        return atlas.FewShotConfig(steps=steps, lr=None if self.lr == USUAL.lr else float(self.lr))
+
+    @property
+    def checks_itself(self) -> bool:
+        """Whether the method holds images out, and says what it found."""
+        return self.method == METHODS[0]
 
     @property
     def method_name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ __all__ = [
     "SHIPPED",
     "ModelOrigin",
     "bank_commands",
+    "check_recipe",
+    "export_recipe",
     "fits",
     "load_recipe",
     "model_flags",
@@ -31,6 +34,7 @@ __all__ = [
 
 RECIPE_ENDING = ".atlas.safetensors"
 BANK_FILE = "bank.safetensors"
+EXPORTED_FILES = {"onnx": "model.onnx", "html": "index.html"}  # formats whose one file is all that is needed
 TOWER_PREFIX = "visual."  # of the image tower's weights in open_clip
 
 
@@ -78,6 +82,14 @@ def load_recipe(
         recipe = atlas.Recipe.load(path)
     except atlas.AtlasError as error:
         raise atlas.AtlasError(str(error).replace(path, name)) from None  # no folder of this machine
+    check_recipe(recipe, engine, name=name)
+    images, left_out = read_samples(samples, recipe.classes)
+    comparison = compare_samples(engine, recipe, images)
+    return SavedResult(recipe, text.result.BROUGHT, samples=images, comparison=comparison), left_out
+
+
+def check_recipe(recipe: atlas.Recipe, engine: atlas.Atlas, *, name: str) -> None:
+    """Refuse a recipe, called `name` here, for another model or bank, or with more to read than is taken."""
     try:
         _check_fit(recipe, engine)
     except atlas.AtlasError as error:
@@ -85,9 +97,6 @@ def load_recipe(
     if len(recipe.classes) > LIMITS.classes:  # each is read by the text tower, while everybody else waits
         raise atlas.AtlasError(text.takeaway.many_recipe_classes(name, len(recipe.classes)))
     check_sentences(recipe.classes, recipe.templates)
-    images, left_out = read_samples(samples, recipe.classes)
-    comparison = compare_samples(engine, recipe, images)
-    return SavedResult(recipe, text.result.BROUGHT, samples=images, comparison=comparison), left_out
 
 
 def save_weights(engine: atlas.Atlas, recipe: atlas.Recipe, folder: Path) -> str:
@@ -100,6 +109,24 @@ def save_weights(engine: atlas.Atlas, recipe: atlas.Recipe, folder: Path) -> str
     path = folder / f"{_file_stem(recipe.classes)}-image-tower.safetensors"
     base = {TOWER_PREFIX + name: tensor for name, tensor in engine.backbone.visual.state_dict().items()}
     atlas.export(path, state=base, theta=dict(engine.adapted(recipe).named_parameters()))
+    return str(path)
+
+
+def export_recipe(
+    engine: atlas.Atlas, recipe: atlas.Recipe, folder: Path, *, format: str, int8: bool = False
+) -> str:
+    """The path of one file in `folder`: the model as `onnx` or `html`, or a zip in other formats.
+
+    Raises an AtlasError that says what to do where the format is not known, does not fit the model, or needs
+    a package that this server lacks.
+    """
+    stem = _file_stem(recipe.classes)
+    written = engine.export(recipe, folder / f"{stem}-{format}", format=format, int8=int8)
+    main_file = EXPORTED_FILES.get(format)
+    if main_file is None:
+        return shutil.make_archive(str(written.folder), "zip", written.folder)
+    path = folder / f"{stem}{Path(main_file).suffix}"
+    (written.folder / main_file).replace(path)
     return str(path)
 
 
@@ -189,10 +216,12 @@ def _learn_lines(settings: FewShotSettings | UnlabelledSettings, classes: Sequen
             f'result = engine.test_time(photos, {list(classes)!r}, objective="{settings.objective}", '
             f"{templates}seed={settings.seed}).result()",
         ]
+    numbers = {"steps": settings.config.steps, "lr": settings.config.lr}  # None is the method's own
+    given = ", ".join(f"{name}={number}" for name, number in numbers.items() if number is not None)
     return [
         f"# {text.takeaway.AGAIN_COMMENT}",
         'support = atlas.Support.from_folder("my_pictures")',
-        f"config = atlas.FewShotConfig(steps={settings.config.steps}, lr={settings.config.lr})",
+        f"config = atlas.FewShotConfig({given})",
         f'result = engine.few_shot(support, method="{settings.method}", config=config, '
         f"{templates}seed={settings.seed}).result()",
     ]
@@ -210,8 +239,8 @@ def _learn_command(settings: FewShotSettings | UnlabelledSettings, classes: Sequ
     usual = FewShotSettings()
     flags = _flags(
         ("method", settings.method, usual.method),
-        ("steps", settings.config.steps, usual.steps),
-        ("lr", settings.lr, usual.lr),
+        ("steps", settings.config.steps, None),
+        ("lr", settings.config.lr, None),
         ("seed", settings.seed, usual.seed),
     )
     return f"atlas adapt few-shot my_pictures{flags}{templates}"

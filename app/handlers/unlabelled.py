@@ -6,6 +6,7 @@ compared with the answer at the end; the engine's test-time adaptation has no pl
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,9 @@ from pathlib import Path
 import atlas_engine as atlas
 from app import text
 from app.handlers.ask import check_class_names
-from app.handlers.few_shot import RunProgress, follow_run
+from app.handlers.few_shot import RunProgress, follow_run, seconds_to_learn
 from app.handlers.settings import UnlabelledSettings, check_sentences
-from app.handlers.uploads import LabelledImage, UploadedImage, read_samples, shrink_to_model
+from app.handlers.uploads import LabelledImage, ReadBudget, UploadedImage, read_samples, shrink_to_model
 from app.limits import LIMITS
 from app.session import StopSignal
 
@@ -58,14 +59,15 @@ def adapt_unlabelled(
     """
     settings, stop_signal = settings or UnlabelledSettings(), stop_signal or StopSignal()
     check_sentences(request.classes, settings.templates)
-    total = len(request.images)
+    began, total = time.monotonic(), len(request.images)
+    budget = ReadBudget(stop_signal)
     images: list[LabelledImage] = []
     left_out: list[str] = []
     for start in range(0, total, LIMITS.images_per_step):
         yield RunProgress("read", index=start, of=total)
         stop_signal.raise_if_set()
         batch = request.images[start : start + LIMITS.images_per_step]
-        read, refusals = read_samples(batch, request.classes)
+        read, refusals = read_samples(batch, request.classes, budget)
         images += shrink_to_model(engine, read)
         left_out += refusals
     if not images:
@@ -79,4 +81,5 @@ def adapt_unlabelled(
     )
     progress = RunProgress("look", left_out=tuple(left_out), samples=tuple(images))
     yield progress
+    most_seconds = seconds_to_learn(most_seconds, since=began)
     yield from follow_run(engine, run, progress, settings, stop_signal=stop_signal, most_seconds=most_seconds)

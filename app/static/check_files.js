@@ -72,5 +72,5 @@
   };
   document.addEventListener("change", onChoice, true);
   document.addEventListener("drop", onDrop, true);
-  document.addEventListener("click", (event) => event.target.closest?.(".at-start") && clearAlert(), true);
+  document.addEventListener("click", (event) => event.target.closest?.(".at-start, #ask") && clearAlert(), true);
 }

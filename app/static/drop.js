@@ -1,9 +1,8 @@
-// Images may be dropped or pasted anywhere on the page. They go to the drop zone in sight: images to try, images
-// without labels, or images to ask about. Gradio's own drop zones handle what falls on them, and mark that event as
-// taken. Where there is no zone in sight, the page stays and says so: a browser left alone would open the file in its
+// Images may be dropped or pasted anywhere on the page. They go to the drop zone in sight: images to try, or images
+// without labels. Gradio's own drop zones handle what falls on them, and mark that event as taken. Where there is no zone in sight, the page stays and says so: a browser left alone would open the file in its
 // place.
 ({ words }) => {
-  const zones = ["#samples", "#roll", "#images"];
+  const zones = ["#samples", "#roll"];
   const inSight = (one) => one && one.offsetParent !== null;
   const findInput = () =>
     zones

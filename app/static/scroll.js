@@ -3,13 +3,13 @@
 () => {
   // By what starts a run: where it is seen, its Stop button, which is there only while the run lasts, and the button
   // that leaves the queue.
-  const UNLABELLED = ["roll-run", "roll-stop-adapting", "roll-leave"];
+  const LEARNING = ["run", "stop-adapting", "leave"];
   const RUNS = {
-    adapt: ["run", "stop-adapting", "leave"],
-    "roll-adapt": UNLABELLED,
-    rolls: UNLABELLED,
+    adapt: LEARNING,
+    "learn-again": LEARNING,
+    "roll-adapt": LEARNING,
+    rolls: LEARNING,
     "forget-start": ["forget-run", "forget-stop", "forget-leave"],
-    ask: ["status", "stop", "ask-leave"],
   };
   const SOON = 500; // milliseconds: a refusal is there by then
   const running = new Set();

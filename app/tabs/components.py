@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import gradio as gr
 
 from app import text
 
 __all__ = [
-    "ask_gallery",
+    "answers_area",
     "class_gallery",
     "class_names_box",
     "copy_to_cache",
     "example_row",
     "folder_or_zip",
+    "hide_stop",
     "html_area",
+    "image_mover",
     "leave_button",
+    "live_camera",
     "run_buttons",
     "samples_gallery",
     "seed_box",
@@ -24,6 +28,7 @@ __all__ = [
     "stop_button",
     "templates_box",
     "unlabelled_gallery",
+    "words_box",
     "zip_gallery",
 ]
 
@@ -38,23 +43,37 @@ element.addEventListener("click", (event) => {
 """
 
 
+_REPORT_CORRECTION = """
+element.addEventListener("change", (event) => {
+    const choice = event.target.closest("select[data-image]");
+    if (choice && choice.value) trigger("submit", { image: choice.dataset.image, label: choice.value });
+});
+"""
+
+
+# The page's script takes the frames; it finds this function when there is somewhere to send them.
+_SEND_FRAMES = """
+window.atlasSendFrame = ({ frame, number }) => trigger("input", { frame, number });
+"""
+
+
+_MOVE_IMAGES = """
+window.atlasMoveImage = (move) => trigger("submit", move);
+"""
+
+
 # ---- images
-
-
-def ask_gallery() -> gr.Gallery:
-    """Images to ask about."""
-    return _drop_zone(text.ask.IMAGES_LABEL, name="images", columns=3, height=210)
 
 
 def class_gallery(paths: Sequence[str], place: int) -> gr.Gallery:
     """Images of one class."""
     label = f"{text.teach.ROW_IMAGES}: {text.teach.class_label(place)}"
-    return _drop_zone(label, name=f"pictures-{place}", columns=4, height=116, items=paths)
+    return _drop_zone(label, name=f"pictures-{place}", columns=4, height=172, items=paths)
 
 
 def samples_gallery(items: Items) -> gr.Gallery:
     """Images to try a result on; a caption is an image's class."""
-    return _drop_zone(text.teach.SAMPLES_LABEL, name="samples", columns=5, height=216, items=items)
+    return _drop_zone(text.trying.IMAGES_LABEL, name="samples", columns=4, height=260, items=items)
 
 
 def unlabelled_gallery() -> gr.Gallery:
@@ -71,7 +90,7 @@ def zip_gallery(items: Items, *, label: str, name: str) -> gr.Gallery:
         columns=5,
         fit_columns=False,
         height=180,
-        object_fit="cover",
+        object_fit="contain",
         interactive=False,
         buttons=[],
         elem_id=name,
@@ -101,11 +120,11 @@ def _drop_zone(label: str, *, name: str, columns: int, height: int, items: Items
         label=label,
         type="filepath",
         file_types=["image", ".heic", ".heif"],  # not every machine knows the last two for images
-        sources=["upload", "webcam", "clipboard"],
+        sources=["upload", "clipboard"],  # the camera is ours (`camera.js`)
         columns=columns,
         fit_columns=False,
         height=height,
-        object_fit="cover",
+        object_fit="contain",
         interactive=True,
         buttons=[],
         elem_id=name,
@@ -114,6 +133,19 @@ def _drop_zone(label: str, *, name: str, columns: int, height: int, items: Items
 
 
 # ---- words and numbers
+
+
+def words_box(names: Sequence[str]) -> gr.Textbox:
+    """The words that an image to try is matched to: those that were taught, or others."""
+    return gr.Textbox(
+        ", ".join(names),
+        label=text.trying.WORDS_LABEL,
+        info=text.trying.WORDS_HELP,
+        placeholder=text.trying.WORDS_PLACEHOLDER,
+        lines=1,
+        max_lines=6,
+        elem_id="classes",
+    )
 
 
 def class_names_box(*, name: str) -> gr.Textbox:
@@ -164,6 +196,11 @@ def stop_button(*, name: str) -> gr.Button:
     return gr.Button(text.page.STOP, variant="secondary", size="sm", visible=False, elem_id=name)
 
 
+def hide_stop() -> Any:  # noqa: ANN401 - Gradio's update
+    """The button that ends a run, out of sight, and ready for the next one."""
+    return gr.update(visible=False, value=text.page.STOP, interactive=True)
+
+
 def leave_button(*, name: str) -> gr.Button:
     """The button that gives up a place in the queue; the page shows it while a run waits for its turn."""
     return gr.Button(text.page.LEAVE, variant="secondary", size="sm", elem_id=name, elem_classes="at-leave")
@@ -175,6 +212,21 @@ def leave_button(*, name: str) -> gr.Button:
 def html_area(value: str = "", *, name: str, render: bool = True) -> gr.HTML:
     """A place for our own HTML; without `render` it is laid out later."""
     return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=None, render=render)
+
+
+def answers_area(value: str = "", *, name: str) -> gr.HTML:
+    """Answers in HTML; a correction tells the image and its class as `event.image` and `event.label`."""
+    return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=_REPORT_CORRECTION)
+
+
+def image_mover() -> gr.HTML:
+    """Nothing to see; an image dragged to another class comes as `event.source`, `.index` and `.into`."""
+    return gr.HTML("", elem_id="mover", apply_default_css=False, js_on_load=_MOVE_IMAGES)
+
+
+def live_camera(value: str, *, name: str) -> gr.HTML:
+    """A camera in HTML; a frame comes as `event.frame`, with its number as `event.number`."""
+    return gr.HTML(value, elem_id=name, apply_default_css=False, js_on_load=_SEND_FRAMES)
 
 
 def example_row(value: str, *, name: str) -> gr.HTML:

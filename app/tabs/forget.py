@@ -177,7 +177,7 @@ class ForgetSide:
         result = progress.result
         updates: Updates = {
             self.alert: views.render_left_out(progress.run.left_out),
-            self.stop: gr.update(visible=result is None),
+            self.stop: gr.update(visible=True) if result is None else components.hide_stop(),
         }
         if result is not None:
             return {
@@ -194,7 +194,7 @@ class ForgetSide:
 
     def show_refusal(self, message: str, values: Values) -> Updates:
         """The sentence; the result that was there stays, unless it has expired."""
-        updates: Updates = {self.alert: views.render_alert(message), self.stop: gr.update(visible=False)}
+        updates: Updates = {self.alert: views.render_alert(message), self.stop: components.hide_stop()}
         try:
             result = self.state.read(values)
         except atlas.AtlasError as expired:

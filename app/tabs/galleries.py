@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import gradio as gr
 
 from app import views
-from app.events import PRIVATE, Updates, user_message
+from app.events import PRIVATE, UNPACK, Updates, user_message
 from app.handlers.uploads import UploadedImage, unpack_classes, unpack_images
 from app.tabs.components import copy_to_cache
 
@@ -74,4 +74,4 @@ def _fill(
             return {alert: views.render_alert(user_message(error))}
         return {alert: views.EMPTY, gallery: items_of(files)}
 
-    archive.upload(on_zip, [archive], [alert, gallery], queue=False, **PRIVATE)
+    archive.upload(on_zip, [archive], [alert, gallery], **UNPACK, **PRIVATE)

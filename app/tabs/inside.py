@@ -9,7 +9,7 @@ import gradio as gr
 
 import atlas_engine as atlas
 from app import text, views
-from app.events import DEVICE, PRIVATE, QUICK, Updates, Values, html_errors
+from app.events import DEVICE, PRIVATE, QUICK, Updates, Values, html_errors, user_message
 from app.handlers.few_shot import SavedResult
 from app.handlers.inside import (
     MAPS,
@@ -18,9 +18,8 @@ from app.handlers.inside import (
     Strengths,
     coefficient_map,
     compare_scaled,
+    images_to_inspect,
     inspect_recipe,
-    list_task_vectors,
-    similarity_map,
 )
 from app.limits import LIMITS
 from app.session import CurrentModel
@@ -32,6 +31,7 @@ __all__ = ["InsidePanel"]
 AS_LEARNED = 1.0
 ANY = ""  # of layers, task vectors or kinds: none is chosen
 BY_LAYER = "layer"
+SEPARATOR = "\n"
 
 Choices = list[tuple[str, str]]  # labels with values
 
@@ -49,6 +49,7 @@ class _MapControls:
 class _StrengthControls:
     """Sliders for the first task vectors, and for another one and a layer that are chosen beside them."""
 
+    order: gr.Textbox  # the names of all task vectors, the first ones those of the sliders; never seen
     sliders: tuple[gr.Slider, ...]
     other: gr.Dropdown
     other_strength: gr.Slider
@@ -56,14 +57,18 @@ class _StrengthControls:
     layer_strength: gr.Slider
 
     @property
+    def outputs(self) -> list[Any]:
+        return [self.order, *self.all]
+
+    @property
     def all(self) -> list[Any]:
         return [*self.sliders, self.other, self.other_strength, self.layer, self.layer_strength]
 
-    def read(self, values: Values, contents: RecipeContents) -> Strengths:
+    def read(self, values: Values) -> Strengths:
         """The factors that differ from as learned."""
         tasks = {
-            facts.name: float(values[slider])
-            for facts, slider in zip(contents.task_vectors, self.sliders, strict=False)
+            name: float(values[slider])
+            for name, slider in zip(_split(values[self.order]), self.sliders, strict=False)
             if values[slider] != AS_LEARNED
         }
         other, layer = values[self.other], values[self.layer]
@@ -84,6 +89,7 @@ class _StrengthControls:
         updates = self.reset()
         for place, slider in enumerate(self.sliders):
             updates[slider] = gr.update(**_slider_labels(contents, place), value=AS_LEARNED)
+        updates[self.order] = _order(contents)
         updates[self.other] = gr.update(choices=_other_choices(contents), value=ANY)
         updates[self.layer] = gr.update(choices=_layer_choices(contents), value=ANY)
         return updates
@@ -99,38 +105,43 @@ class InsidePanel:
     playground: gr.Column
     map_controls: _MapControls
     map: gr.HTML
+    effects: gr.HTML
     task_vectors: gr.HTML
     strengths: _StrengthControls
     scaled: gr.HTML
 
     @classmethod
-    def create(
-        cls, current: CurrentModel, state: ResultState[SavedResult], *, prefix: str = ""
-    ) -> InsidePanel:
-        """Lay out the panel and wire it.
-
-        `prefix` begins the names of its parts, for a second panel on the page.
-        """
+    def create(cls, current: CurrentModel, state: ResultState[SavedResult], tab: gr.Tab) -> InsidePanel:
+        """Lay out the panel and wire it; it is filled when its `tab` is opened."""
         engine, result = current.engine(), state.example
         contents = _inspect(engine, result)
-        lead = components.html_area(views.render_note(_lead(result, contents)), name=f"{prefix}inside-lead")
+        lead = components.html_area(views.render_note(_lead(result, contents)), name="inside-lead")
         with gr.Column(visible=contents.moves, elem_classes="at-plain") as playground:
-            map_controls = _create_map_controls(contents, prefix)
-            shown_map = components.html_area(_render_map(engine, result), name=f"{prefix}map")
-            task_vectors = components.html_area(_render_task_vectors(contents), name=f"{prefix}donors")
+            effects = components.html_area(views.render_effects(contents, result), name="effects")
             components.html_area(
                 views.render_lead(text.inside.SCALE_HEADING, text.inside.SCALE_HELP, level=3),
-                name=f"{prefix}turn-lead",
+                name="turn-lead",
             )
-            strengths = _create_strength_controls(contents, prefix)
-            reset = gr.Button(text.inside.RESET, size="sm", elem_id=f"{prefix}turn-back")
-            scaled = components.html_area(name=f"{prefix}turned")
-        with gr.Accordion(text.inside.BANK_HEADING, open=False, elem_id=f"{prefix}bank") as bank:
-            whole_bank = components.html_area(name=f"{prefix}bank-donors")
+            strengths = _create_strength_controls(contents)
+            reset = gr.Button(text.inside.RESET, size="sm", elem_id="turn-back")
+            scaled = components.html_area(name="turned")
+            with gr.Accordion(text.inside.EXPERT, open=False, elem_id="inside-expert"):
+                map_controls = _create_map_controls(contents)
+                shown_map = components.html_area(_render_map(engine, result, contents), name="map")
+                task_vectors = components.html_area(_render_task_vectors(contents), name="donors")
         panel = cls(
-            current, state, lead, playground, map_controls, shown_map, task_vectors, strengths, scaled
+            current,
+            state,
+            lead,
+            playground,
+            map_controls,
+            shown_map,
+            effects,
+            task_vectors,
+            strengths,
+            scaled,
         )
-        panel._wire(reset, bank, whole_bank)
+        panel._wire(reset, tab)
         return panel
 
     @property
@@ -141,70 +152,87 @@ class InsidePanel:
             self.playground,
             self.map_controls.kind,
             self.map,
+            self.effects,
             self.task_vectors,
-            *self.strengths.all,
+            *self.strengths.outputs,
             self.scaled,
         ]
 
     def show(self, engine: atlas.Atlas, result: SavedResult | None) -> Updates:
-        """What this result is made of."""
+        """What this result is made of, and what each part does."""
         contents = _inspect(engine, result)
         lead = views.render_note(_lead(result, contents))
-        return self._fill(lead, contents, _render_map(engine, result))
+        return self._fill(lead, contents, result, _render_map(engine, result, contents))
 
     def show_alert(self, alert: str) -> Updates:
         """An alert in place of a result."""
-        return self._fill(alert, RecipeContents(), views.EMPTY)
+        return self._fill(alert, RecipeContents(), None, views.EMPTY)
 
-    def _fill(self, lead: str, contents: RecipeContents, shown_map: str) -> Updates:
+    def _fill(
+        self, lead: str, contents: RecipeContents, result: SavedResult | None, shown_map: str
+    ) -> Updates:
         return {
             self.lead: lead,
             self.playground: gr.update(visible=contents.moves),
             self.map_controls.kind: gr.update(choices=_kind_choices(contents), value=ANY),
             self.map: shown_map,
+            self.effects: views.render_effects(contents, result),
             self.task_vectors: _render_task_vectors(contents),
             **self.strengths.offer(contents),
             self.scaled: views.EMPTY,
         }
 
-    def _wire(self, reset: gr.Button, bank: gr.Accordion, whole_bank: gr.HTML) -> None:
+    def _wire(self, reset: gr.Button, tab: gr.Tab) -> None:
         controls = self.map_controls
 
-        @html_errors
-        def on_bank() -> str:
-            engine = self.current.engine()
-            return views.render_bank(list_task_vectors(engine), similarity_map(engine))
+        def on_inside(values: Values) -> Updates:
+            try:
+                return self.show(self.current.engine(), self.state.read(values))
+            except Exception as error:  # the border: a visitor gets a sentence, whatever happened
+                return self.show_alert(views.render_alert(user_message(error)))
 
         @html_errors
         def on_map(values: Values) -> str:
-            return _render_map(
-                self.current.engine(),
-                self.state.read(values),
+            engine, result = self.current.engine(), self.state.read(values)
+            if result is None:
+                return views.EMPTY
+            grid = coefficient_map(
+                engine,
+                result.recipe,
                 shows=values[controls.shows],
                 by=values[controls.by],
                 kind=values[controls.kind],
+                order=_split(values[self.strengths.order]),
             )
+            return views.render_map(grid)
 
         @html_errors
         def on_scale(values: Values) -> str:
             engine, result = self.current.engine(), self.state.read(values)
             if result is None:
                 return views.EMPTY
-            strengths = self.strengths.read(values, inspect_recipe(engine, result.recipe))
-            return _render_scaled(engine, result, strengths)
+            return _render_scaled(engine, result, self.strengths.read(values))
 
-        bank.expand(on_bank, None, whole_bank, show_progress="minimal", **PRIVATE, **DEVICE)
+        tab.select(
+            on_inside,
+            self.state.components,
+            self.outputs,
+            show_progress="minimal",
+            show_progress_on=self.lead,
+            **PRIVATE,
+            **DEVICE,
+        )
         gr.on(
             [controls.shows.change, controls.by.change, controls.kind.change],
             on_map,
-            {*self.state.components, controls.shows, controls.by, controls.kind},
+            {*self.state.components, self.strengths.order, controls.shows, controls.by, controls.kind},
             self.map,
             **QUICK,
         )
         gr.on(
             [control.change for control in self.strengths.all],
             on_scale,
-            {*self.state.components, *self.strengths.all},
+            {*self.state.components, *self.strengths.outputs},
             self.scaled,
             trigger_mode="always_last",
             show_progress="minimal",
@@ -215,7 +243,9 @@ class InsidePanel:
 
 
 def _inspect(engine: atlas.Atlas, result: SavedResult | None) -> RecipeContents:
-    return RecipeContents() if result is None else inspect_recipe(engine, result.recipe)
+    if result is None:
+        return RecipeContents()
+    return inspect_recipe(engine, result.recipe, images_to_inspect(result))
 
 
 def _lead(result: SavedResult | None, contents: RecipeContents) -> str:
@@ -224,21 +254,25 @@ def _lead(result: SavedResult | None, contents: RecipeContents) -> str:
     return text.inside.LEAD if contents.moves else text.inside.NO_TASK_VECTORS
 
 
-def _render_map(
-    engine: atlas.Atlas,
-    result: SavedResult | None,
-    *,
-    shows: str = MAPS[0],
-    by: str = BY_LAYER,
-    kind: str = ANY,
-) -> str:
-    if not _inspect(engine, result).moves or result is None:
+def _render_map(engine: atlas.Atlas, result: SavedResult | None, contents: RecipeContents) -> str:
+    if not contents.moves or result is None:
         return views.EMPTY
-    return views.render_map(coefficient_map(engine, result.recipe, shows=shows, by=by, kind=kind))
+    order = [facts.name for facts in contents.task_vectors]
+    return views.render_map(coefficient_map(engine, result.recipe, order=order))
 
 
 def _render_task_vectors(contents: RecipeContents) -> str:
-    return views.render_task_vectors(contents.task_vectors) if contents.moves else views.EMPTY
+    by_length = sorted(contents.task_vectors, key=lambda facts: -facts.share)
+    return views.render_task_vectors(by_length) if contents.moves else views.EMPTY
+
+
+def _order(contents: RecipeContents) -> str:
+    """The names of the task vectors that move something, as the hidden box holds them."""
+    return SEPARATOR.join(facts.name for facts in contents.task_vectors if facts.share > 0)
+
+
+def _split(order: str | None) -> list[str]:
+    return [name for name in (order or "").split(SEPARATOR) if name]
 
 
 def _render_scaled(engine: atlas.Atlas, result: SavedResult, strengths: Strengths) -> str:
@@ -248,43 +282,44 @@ def _render_scaled(engine: atlas.Atlas, result: SavedResult, strengths: Strength
     comparison = compare_scaled(engine, result, strengths)
     if comparison is None:
         return views.render_note(text.inside.NO_SAMPLES)
-    names = (text.result.ADAPTED, text.result.NOW)
+    names = (text.result.AS_LEARNED, text.result.CHANGED)
     return views.render_pairs(comparison, result.samples, names=names, top=2)
 
 
 # ---- controls
 
 
-def _create_map_controls(contents: RecipeContents, prefix: str) -> _MapControls:
+def _create_map_controls(contents: RecipeContents) -> _MapControls:
     with gr.Row():
         shows = gr.Radio(
             _labelled(text.inside.MAP_NAMES),
             value=MAPS[0],
             label=text.inside.MAP_LABEL,
             info=text.inside.MAP_HELP,
-            elem_id=f"{prefix}map-shows",
+            elem_id="map-shows",
         )
         by = gr.Radio(
             _labelled(text.inside.BY_NAMES),
             value=BY_LAYER,
             label=text.inside.BY_LABEL,
             info=text.inside.BY_HELP,
-            elem_id=f"{prefix}map-by",
+            elem_id="map-by",
         )
         kind = gr.Dropdown(
             _kind_choices(contents),
             value=ANY,
             label=text.inside.KIND_LABEL,
             info=text.inside.KIND_HELP,
-            elem_id=f"{prefix}map-kind",
+            elem_id="map-kind",
         )
     return _MapControls(shows, by, kind)
 
 
-def _create_strength_controls(contents: RecipeContents, prefix: str) -> _StrengthControls:
+def _create_strength_controls(contents: RecipeContents) -> _StrengthControls:
+    order = gr.Textbox(_order(contents), visible="hidden", elem_id="turn-order")
     with gr.Row(elem_classes="at-sliders"):
         sliders = tuple(
-            _slider(name=f"{prefix}turn-{place + 1}", **_slider_labels(contents, place))
+            _slider(name=f"turn-{place + 1}", **_slider_labels(contents, place))
             for place in range(LIMITS.sliders)
         )
     with gr.Row(elem_classes="at-sliders"):
@@ -293,21 +328,19 @@ def _create_strength_controls(contents: RecipeContents, prefix: str) -> _Strengt
             value=ANY,
             label=text.inside.OTHER_LABEL,
             info=text.inside.OTHER_HELP,
-            elem_id=f"{prefix}turn-other",
+            elem_id="turn-other",
         )
         beside = text.inside.STRENGTH_HELP
-        other_strength = _slider(
-            name=f"{prefix}turn-other-strength", label=text.inside.OTHER_SLIDER, info=beside
-        )
+        other_strength = _slider(name="turn-other-strength", label=text.inside.OTHER_SLIDER, info=beside)
         layer = gr.Dropdown(
             _layer_choices(contents),
             value=ANY,
             label=text.inside.LAYER_LABEL,
             info=text.inside.LAYER_HELP,
-            elem_id=f"{prefix}turn-layer",
+            elem_id="turn-layer",
         )
-        layer_strength = _slider(name=f"{prefix}turn-strength", label=text.inside.LAYER_SLIDER, info=beside)
-    return _StrengthControls(sliders, other, other_strength, layer, layer_strength)
+        layer_strength = _slider(name="turn-strength", label=text.inside.LAYER_SLIDER, info=beside)
+    return _StrengthControls(order, sliders, other, other_strength, layer, layer_strength)
 
 
 def _slider(*, name: str, label: str, info: str, visible: bool = True) -> gr.Slider:

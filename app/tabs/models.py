@@ -1,4 +1,4 @@
-"""The tab where a visitor chooses the model that answers them."""
+"""The chip that names the model which answers a visitor, and its panel, where they choose another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.tabs import components
 from app.tabs.forget import ForgetSide
 from app.tabs.result import ResultSide
 
-__all__ = ["models_tab"]
+__all__ = ["ModelChip"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class _ModelTab:
     """What a choice changes on the page."""
 
     engines: Engines
+    chip: gr.Button
     alert: gr.HTML
     status: gr.HTML
     card: gr.HTML
@@ -33,7 +34,7 @@ class _ModelTab:
 
     @property
     def outputs(self) -> list[Any]:
-        return [self.alert, self.status, self.card, self.stop]
+        return [self.chip, self.alert, self.status, self.card, self.stop]
 
     def show_progress(self, progress: ChoiceProgress, session: str) -> Updates:
         updates: Updates = {
@@ -44,6 +45,7 @@ class _ModelTab:
         if progress.finished:
             facts = describe_model(self.engines.engine_of(session), self.engines.name_of(session))
             updates[self.card] = views.render_model(facts)
+            updates[self.chip] = text.model.chip(facts.name)
         return updates
 
     def show_refusal(self, message: str, session: str) -> Updates:
@@ -61,25 +63,85 @@ class _ModelTab:
         }
 
 
-def models_tab(
-    page: gr.Blocks,
-    current: CurrentModel,
-    runs: Runs,
-    *,
-    sides: Sequence[ResultSide | ForgetSide] = (),
-    fixed: bool = False,
-) -> None:
-    """Lay out the tab inside the current Blocks.
+@dataclass(frozen=True)
+class ModelChip:
+    """The chip in the page's header that names the model which answers, and the panel that it opens."""
 
-    `runs` are those that fetch a model. `sides` show results: those of a former model go when another is
-    chosen. `fixed` is for a host where models cannot be opened later: the tab only tells which one it is.
-    """
-    engines = current.engines
-    components.html_area(views.render_note(text.model.FIXED if fixed else text.model.LEAD), name="model-lead")
-    facts = views.render_model(describe_model(engines.first, engines.first_name))
+    current: CurrentModel
+    chip: gr.Button
+    model: gr.Dropdown | None  # None where the choice is fixed
+    use: gr.Button | None
+    tab: _ModelTab | None
+
+    @classmethod
+    def create(cls, current: CurrentModel, header: str, *, fixed: bool = False) -> ModelChip:
+        """Lay out the header with its chip, and the panel, closed, below.
+
+        `fixed` is for a host where models cannot be opened later: the panel only tells which one it is.
+        """
+        engines = current.engines
+        with gr.Row(elem_classes="at-top"):
+            components.html_area(header, name="header")
+            chip = gr.Button(
+                text.model.chip(engines.first_name), size="sm", elem_id="model-chip", elem_classes="at-chip"
+            )
+        facts = views.render_model(describe_model(engines.first, engines.first_name))
+        with gr.Column(visible=False, elem_id="model-panel", elem_classes="at-panel") as panel:
+            lead = text.model.FIXED if fixed else text.model.LEAD
+            components.html_area(views.render_note(lead), name="model-lead")
+            controls = _create_panel(engines, chip, facts, fixed=fixed)
+        opened = gr.State(False)
+        chip.click(
+            lambda is_open: (not is_open, gr.update(visible=not is_open)), opened, [opened, panel], **QUICK
+        )
+        return cls(current, chip, *controls)
+
+    def wire(self, page: gr.Blocks, runs: Runs, *, sides: Sequence[ResultSide | ForgetSide]) -> None:
+        """Let a model be chosen; `runs` are those that fetch one.
+
+        `sides` show results: those of a former model go when another is chosen.
+        """
+        if self.tab is None or self.use is None:
+            return
+        tab, engines = self.tab, self.current.engines
+
+        def on_choose(request: gr.Request, name: str | None) -> Iterator[Updates]:
+            session = str(request.session_hash)
+            try:
+                with runs.begin(session) as stop_signal:
+                    for progress in choose_model(engines, session, name, stop_signal=stop_signal):
+                        yield tab.show_progress(progress, session)
+            except Exception as error:  # the border: a visitor gets a sentence, whatever happened
+                yield tab.show_refusal(user_message(error), session)
+
+        def on_stop(request: gr.Request) -> Updates:
+            """Said at once, though what is under way ends only with its step."""
+            runs.stop(request.session_hash)
+            return tab.show_stopped()
+
+        chosen = self.use.click(
+            on_choose,
+            [self.model],
+            tab.outputs,
+            show_progress="minimal",
+            show_progress_on=tab.status,
+            **PRIVATE,
+            **FETCH,
+        )
+        tab.stop.click(on_stop, None, [tab.status, tab.stop], **QUICK)
+        for side in sides:
+            clear = _clear_misfit(self.current, side)
+            side.then_show_panels(chosen.then(clear, side.state.components, side.outputs, **QUICK))
+        stop_run_on_close(page, runs)
+
+
+def _create_panel(
+    engines: Engines, chip: gr.Button, facts: str, *, fixed: bool
+) -> tuple[gr.Dropdown | None, gr.Button | None, _ModelTab | None]:
+    """The card of the model, and the controls to choose another where the choice is not fixed."""
     if fixed:
         components.html_area(facts, name="model-card")
-        return
+        return None, None, None
     names = [(text.model.NAMES.get(name, name), name) for name in offered_models(engines)]
     with gr.Row(elem_classes="at-columns"):
         with gr.Column(scale=5, min_width=320):
@@ -96,36 +158,7 @@ def models_tab(
         with gr.Column(scale=7, min_width=320):
             card = components.html_area(facts, name="model-card")
             status = components.html_area(name="model-status")
-    tab = _ModelTab(engines, alert, status, card, stop)
-
-    def on_choose(request: gr.Request, name: str | None) -> Iterator[Updates]:
-        session = str(request.session_hash)
-        try:
-            with runs.begin(session) as stop_signal:
-                for progress in choose_model(engines, session, name, stop_signal=stop_signal):
-                    yield tab.show_progress(progress, session)
-        except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield tab.show_refusal(user_message(error), session)
-
-    def on_stop(request: gr.Request) -> Updates:
-        """Said at once, though what is under way ends only with its step."""
-        runs.stop(request.session_hash)
-        return tab.show_stopped()
-
-    chosen = use.click(
-        on_choose,
-        [model],
-        tab.outputs,
-        show_progress="minimal",
-        show_progress_on=status,
-        **PRIVATE,
-        **FETCH,
-    )
-    stop.click(on_stop, None, [status, stop], **QUICK)
-    for side in sides:
-        cleared = chosen.then(_clear_misfit(current, side), side.state.components, side.outputs, **QUICK)
-        side.then_show_panels(cleared)
-    stop_run_on_close(page, runs)
+    return model, use, _ModelTab(engines, chip, alert, status, card, stop)
 
 
 def _clear_misfit(current: CurrentModel, side: ResultSide | ForgetSide) -> Callable[[Values], Updates]:

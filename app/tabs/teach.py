@@ -1,12 +1,13 @@
-"""The first tab: classes and images in, an adapted model out, with everything one may see of it.
+"""The state in which a visitor teaches: the first screen, classes with their images, images without labels.
 
-Left what the visitor gives, right the result: compare, look inside, take away.
+What a run brings is shown where it can be tried (`tabs.trying`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import gradio as gr
 
@@ -15,6 +16,7 @@ from app import text, views
 from app.events import DEVICE, PRIVATE, QUICK, UNCHANGED, Updates, Values, long_run, user_message
 from app.examples import FEW_SHOT_EXAMPLES
 from app.handlers.few_shot import FewShotRequest, adapt_few_shot
+from app.handlers.home import HomeStory
 from app.handlers.settings import (
     METHODS,
     FewShotSettings,
@@ -22,17 +24,26 @@ from app.handlers.settings import (
     model_mismatch,
     read_templates,
     show_templates,
+    unlabelled_from_query,
 )
+from app.handlers.unlabelled import adapt_unlabelled
 from app.handlers.uploads import ClassRow
 from app.limits import LIMITS
-from app.prepared_examples import RECIPE, load_few_shot
+from app.prepared_examples import load_few_shot
 from app.session import CurrentModel, Runs
+from app.shares import Shares
 from app.tabs import components
 from app.tabs.class_rows import ClassRows
-from app.tabs.galleries import files_in, fill_from_zip, items_of
+from app.tabs.galleries import files_in
 from app.tabs.result import ResultSide
+from app.tabs.sharing import QUERY, open_shared
+from app.tabs.trying import TryTab
+from app.tabs.unlabelled import UnlabelledForm
 
-__all__ = ["teach_tab"]
+__all__ = ["TEACH", "TRY", "FewShotSettingsForm", "TeachTab"]
+
+TEACH, TRY = "teach", "try"  # the page's two states, as its tabs are called
+LABELLED, UNLABELLED = "labelled", "unlabelled"
 
 
 @dataclass(frozen=True)
@@ -104,122 +115,300 @@ class FewShotSettingsForm:
 
 @dataclass(frozen=True)
 class _TeachForm:
-    """The left side: what the visitor gives."""
+    """Classes with their images, and how to learn from them."""
 
     rows: ClassRows
-    samples: gr.Gallery
     settings: FewShotSettingsForm
-    alert: gr.HTML
     start: gr.Button
 
     @classmethod
-    def create(cls, request: FewShotRequest) -> _TeachForm:
-        components.html_area(
-            views.render_lead(text.teach.CLASSES_HEADING, text.teach.CLASSES_LEAD), name="classes-lead"
-        )
-        alert = components.html_area(name="teach-alert")
-        rows = ClassRows.create(request.rows, alert)
-        components.html_area(
-            views.render_lead(text.teach.SAMPLES_HEADING, text.teach.SAMPLES_ZIP_HELP), name="samples-lead"
-        )
-        samples = components.samples_gallery(items_of(request.samples))
-        with gr.Row(elem_classes="at-buttons"):
-            archive = components.folder_or_zip(name="samples")
-        fill_from_zip(archive, samples, alert)
+    def create(cls, alert: gr.HTML) -> _TeachForm:
+        rows = ClassRows.create([], alert)
         settings = FewShotSettingsForm.create()
-        start = components.start_button(text.teach.START, name="adapt")
-        return cls(rows, samples, settings, alert, start)
+        with gr.Row(elem_classes="at-sticky"):
+            start = components.start_button(text.teach.START, name="adapt")
+        return cls(rows, settings, start)
 
     @property
     def inputs(self) -> set[gr.components.Component]:
-        return {self.samples, *self.settings.components, *self.rows.inputs}
-
-    @property
-    def filled(self) -> list[gr.blocks.Block]:
-        """What `fill` updates."""
-        return [*self.rows.outputs, self.samples]
-
-    def read(self, values: Values) -> FewShotRequest:
-        return FewShotRequest(self.rows.read(values), files_in(values[self.samples]))
-
-    def fill(self, request: FewShotRequest) -> Updates:
-        return {**self.rows.fill(request.rows), self.samples: items_of(request.samples)}
-
-    def clear(self, names: tuple[str, ...] = ()) -> Updates:
-        """Rows with these names, and no image."""
-        return {**self.rows.fill([ClassRow(name, ()) for name in names]), self.samples: None}
+        return {*self.settings.components, *self.rows.inputs}
 
 
-def teach_tab(page: gr.Blocks, current: CurrentModel, runs: Runs, *, own_bank: bool) -> ResultSide:
-    """Lay out the tab inside the current Blocks; it opens on the first worked example."""
-    first = FEW_SHOT_EXAMPLES[0]
-    with gr.Row(elem_classes="at-columns"):
-        with gr.Column(scale=4, min_width=320):
+@dataclass(frozen=True)
+class TeachTab:
+    """What the visitor gives to learn from: classes, or images without labels; and the first screen."""
+
+    home: gr.Column
+    forms: gr.Column
+    own: gr.Button
+    back: gr.Button
+    examples: gr.HTML
+    labels: gr.Radio
+    labelled_column: gr.Column
+    unlabelled_column: gr.Column
+    form: _TeachForm
+    unlabelled: UnlabelledForm
+    alert: gr.HTML
+
+    @classmethod
+    def create(cls, story: HomeStory | None) -> TeachTab:
+        """Lay it out inside the current Blocks; it opens on the first screen, which tells `story`."""
+        words = text.teach
+        with gr.Column(elem_id="home", elem_classes="at-home") as home:
+            components.html_area(views.render_home(story) if story else views.EMPTY, name="story")
+            own = gr.Button(text.home.START, variant="primary", elem_id="own", elem_classes="at-start")
             examples = components.example_row(
                 views.render_few_shot_examples(FEW_SHOT_EXAMPLES), name="lessons"
             )
-            components.html_area(views.render_jump("result"), name="jump")
-            own = gr.Button(text.teach.OWN, elem_id="own")
-            form = _TeachForm.create(first.request)
-        side = ResultSide.create(
-            current,
-            runs,
-            form.alert,
-            own_bank=own_bank,
-            defaults=FewShotSettings(),
-            example=load_few_shot(current.engine(), first),
-            file=first.path / RECIPE,
+        with gr.Column(visible=False, elem_id="forms") as forms:
+            with gr.Row(elem_classes="at-form-head"):
+                labels = gr.Radio(
+                    [(words.LABELLED, LABELLED), (words.UNLABELLED, UNLABELLED)],
+                    value=LABELLED,
+                    label=words.LABELS_LABEL,
+                    info=words.LABELS_HELP,
+                    elem_id="labels",
+                )
+                back = gr.Button(words.BACK, size="sm", elem_id="back", elem_classes="at-quiet")
+            alert = components.html_area(name="teach-alert")
+            with gr.Column(elem_id="labelled", elem_classes="at-plain") as labelled_column:
+                form = _TeachForm.create(alert)
+            with gr.Column(visible=False, elem_id="unlabelled", elem_classes="at-plain") as unlabelled_column:
+                unlabelled = UnlabelledForm.create(alert)
+        return cls(
+            home,
+            forms,
+            own,
+            back,
+            examples,
+            labels,
+            labelled_column,
+            unlabelled_column,
+            form,
+            unlabelled,
+            alert,
         )
 
-    @long_run
-    def on_adapt(request: gr.Request, values: Values) -> Iterator[Updates]:
-        try:
-            engine = current.engine()
-            settings, wanted = form.settings.read(values), form.read(values)
-            with runs.begin(request.session_hash) as stop_signal:
-                for progress in adapt_few_shot(engine, wanted, settings, stop_signal=stop_signal):
-                    yield side.show_progress(progress)
-        except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-            yield side.show_refusal(user_message(error), values)
+    def show_form(self, labels: str = LABELLED) -> Updates:
+        """The form for labelled images, or for those without labels, in place of the first screen."""
+        return {
+            self.home: gr.update(visible=False),
+            self.forms: gr.update(visible=True),
+            self.labels: labels,
+            **self.show_labels(labels),
+        }
 
-    def on_example(event: gr.EventData, values: Values) -> Updates:
-        try:
-            example = FEW_SHOT_EXAMPLES[int(event.example)]
-            result = load_few_shot(current.engine(), example)
-        except Exception as error:
-            return side.show_refusal(user_message(error), values)
-        return {**form.fill(example.request), **side.show_result(result)}
+    def show_labels(self, labels: str | None) -> Updates:
+        """The form that belongs to a choice."""
+        return {
+            self.labelled_column: gr.update(visible=labels != UNLABELLED),
+            self.unlabelled_column: gr.update(visible=labels == UNLABELLED),
+        }
 
-    def on_load(request: gr.Request) -> Updates:
-        """Class names and settings from the page's address, if it has any, and a word on its model."""
-        pairs = request.query_params.multi_items()
-        names, settings = few_shot_from_query(pairs)
-        if not names:
+    @property
+    def form_outputs(self) -> list[gr.blocks.Block]:
+        """What `show_form` updates."""
+        return [self.home, self.forms, self.labels, self.labelled_column, self.unlabelled_column]
+
+    def wire(
+        self,
+        page: gr.Blocks,
+        tabs: gr.Tabs,
+        current: CurrentModel,
+        runs: Runs,
+        trying: TryTab,
+        *,
+        shares: Shares,
+    ) -> None:
+        """Let its buttons teach; what comes of it is shown by `trying`, one of `tabs`."""
+        self._wire_labelled(tabs, current, runs, trying)
+        self._wire_unlabelled(tabs, current, runs, trying)
+        self._wire_examples(tabs, current, trying)
+        self._wire_links(page, current)
+        _wire_shared(page, tabs, current, trying, shares)
+
+    def _wire_labelled(self, tabs: gr.Tabs, current: CurrentModel, runs: Runs, trying: TryTab) -> None:
+        form, side = self.form, trying.side
+
+        def read(values: Values) -> FewShotRequest:
+            return FewShotRequest(form.rows.read(values), files_in(values[trying.samples]))
+
+        @long_run
+        def on_adapt(request: gr.Request, values: Values) -> Iterator[Updates]:
+            try:
+                engine = current.engine()
+                settings, wanted = form.settings.read(values), read(values)
+                with runs.begin(request.session_hash) as stop_signal:
+                    for progress in adapt_few_shot(engine, wanted, settings, stop_signal=stop_signal):
+                        yield {trying.learn_again: gr.update(visible=False), **side.show_progress(progress)}
+            except Exception as error:  # the border: a visitor gets a sentence, whatever happened
+                yield self._show_refusal(tabs, side, user_message(error), values)
+
+        inputs = {*side.state.components, trying.samples, *form.inputs}
+        self._start(
+            gr.on([form.start.click, trying.learn_again.click], **self._check(tabs, read, inputs)),
+            on_adapt,
+            inputs,
+            [*self._run_outputs(tabs, side), trying.learn_again],
+            trying,
+        )
+
+    def _wire_unlabelled(self, tabs: gr.Tabs, current: CurrentModel, runs: Runs, trying: TryTab) -> None:
+        form, side = self.unlabelled, trying.side
+
+        @long_run
+        def on_adapt_unlabelled(request: gr.Request, values: Values) -> Iterator[Updates]:
+            try:
+                engine = current.engine()
+                wanted, settings = form.read(values), form.read_settings(values)
+                with runs.begin(request.session_hash) as stop_signal:
+                    for progress in adapt_unlabelled(engine, wanted, settings, stop_signal=stop_signal):
+                        yield side.show_progress(progress)
+            except Exception as error:
+                yield self._show_refusal(tabs, side, user_message(error), values)
+
+        inputs = {*side.state.components, *form.inputs}
+        check = self._check(tabs, form.read, inputs)
+        outputs = self._run_outputs(tabs, side)
+        pressed = gr.on([form.start.click, form.names.submit], **check)
+        for checked in (pressed, form.wire_examples(self.alert).then(**check)):
+            self._start(checked, on_adapt_unlabelled, inputs, outputs, trying)
+
+    def _wire_examples(self, tabs: gr.Tabs, current: CurrentModel, trying: TryTab) -> None:
+        form, side = self.form, trying.side
+
+        def on_example(event: gr.EventData, values: Values) -> Updates:
+            try:
+                example = FEW_SHOT_EXAMPLES[int(event.example)]
+                result = load_few_shot(current.engine(), example)
+            except Exception as error:
+                return self._show_refusal(tabs, side, user_message(error), values)
+            return {
+                **self.show_form(),
+                **form.rows.fill(example.request.rows),
+                tabs: gr.update(selected=TRY),
+                **side.show_result(result),
+            }
+
+        def on_own() -> Updates:
+            """An empty form: the example goes, with its images and its result."""
+            return {**self.show_form(), **form.rows.fill([]), **side.clear()}
+
+        def on_back() -> Updates:
+            return {self.home: gr.update(visible=True), self.forms: gr.update(visible=False)}
+
+        shown = self.examples.click(
+            on_example,
+            side.state.components,
+            [tabs, self.alert, *self.form_outputs, *form.rows.outputs, *side.outputs],
+            show_progress="minimal",
+            show_progress_on=[self.examples, side.run],
+            **PRIVATE,
+            **DEVICE,
+        )
+        side.then_show_panels(shown)
+        emptied = self.own.click(
+            on_own,
+            None,
+            [*self.form_outputs, *form.rows.outputs, *side.outputs],
+            **QUICK,
+        )
+        for event in (shown, emptied):
+            trying.fill_after(event)
+        side.then_show_panels(emptied)
+        self.back.click(on_back, None, [self.home, self.forms], **QUICK)
+        self.labels.input(
+            self.show_labels, [self.labels], [self.labelled_column, self.unlabelled_column], **QUICK
+        )
+
+    def _wire_links(self, page: gr.Blocks, current: CurrentModel) -> None:
+        form, unlabelled = self.form, self.unlabelled
+
+        def on_load(request: gr.Request) -> Updates:
+            """Class names and settings from the page's address, if it has any, and a word on its model."""
+            pairs = request.query_params.multi_items()
+            notice = views.render_notice(model_mismatch(pairs, current.name()))
+            names, settings = few_shot_from_query(pairs)
+            if names:
+                rows = [ClassRow(name, ()) for name in names]
+                filled = {**form.rows.fill(rows), **form.settings.fill(settings)}
+                return {**self.show_form(), **filled, self.alert: notice}
+            words, unlabelled_settings = unlabelled_from_query(pairs)
+            if words:
+                filled = unlabelled.fill(words, unlabelled_settings)
+                return {**self.show_form(UNLABELLED), **filled, self.alert: notice}
             return UNCHANGED
-        notice = views.render_notice(model_mismatch(pairs, current.name()))
-        return {**form.clear(names), **form.settings.fill(settings), form.alert: notice}
 
-    adapted = form.start.click(
-        on_adapt,
-        {*side.state.components, *form.inputs},
-        side.outputs,
-        show_progress="minimal",
-        show_progress_on=side.run,
-        **PRIVATE,
-        **DEVICE,
-    )
-    side.then_show_panels(adapted)
-    side.bring_recipe(form.samples)
-    shown = examples.click(
-        on_example,
-        side.state.components,
-        [*form.filled, *side.outputs],
-        show_progress="minimal",
-        show_progress_on=[examples, side.run],
-        **PRIVATE,
-        **DEVICE,
-    )
-    side.then_show_panels(shown)
-    own.click(form.clear, None, form.filled, **QUICK)
-    page.load(on_load, None, [*form.filled, *form.settings.components, form.alert], **QUICK)
-    return side
+        filled = [*form.rows.outputs, *form.settings.components, *unlabelled.filled]
+        page.load(on_load, None, [self.alert, *self.form_outputs, *filled], **QUICK)
+
+    # ---- what a run shares
+
+    def _check(self, tabs: gr.Tabs, read: Callable[[Values], object], inputs: set[Any]) -> dict[str, Any]:
+        """The event before a run: what cannot be learned is told at once, else the page turns to Try."""
+
+        def on_check(values: Values) -> Updates:
+            try:
+                read(values)
+            except Exception as error:
+                return {self.alert: views.render_alert(user_message(error))}
+            return {self.alert: views.EMPTY, tabs: gr.update(selected=TRY)}
+
+        return {"fn": on_check, "inputs": inputs, "outputs": [self.alert, tabs], **QUICK}
+
+    def _start(
+        self,
+        checked: Any,  # noqa: ANN401 - Gradio's dependency
+        adapt: Callable[..., Iterator[Updates]],
+        inputs: set[Any],
+        outputs: list[Any],
+        trying: TryTab,
+    ) -> None:
+        """Run `adapt` after a check; then show all panels, and answer what was dropped meanwhile."""
+        adapted = checked.then(
+            adapt,
+            inputs,
+            outputs,
+            show_progress="minimal",
+            show_progress_on=trying.side.run,
+            **PRIVATE,
+            **DEVICE,
+        )
+        trying.side.then_show_panels(adapted)
+        trying.answer_after(adapted)
+
+    def _run_outputs(self, tabs: gr.Tabs, side: ResultSide) -> list[Any]:
+        return [tabs, self.alert, *side.outputs]
+
+    def _show_refusal(self, tabs: gr.Tabs, side: ResultSide, message: str, values: Values) -> Updates:
+        """The sentence beside what the visitor gave, which is where it can be mended."""
+        return {
+            **side.show_refusal(message, values),
+            side.alert: views.EMPTY,
+            self.alert: views.render_alert(message),
+            tabs: gr.update(selected=TEACH),
+        }
+
+
+def _wire_shared(
+    page: gr.Blocks, tabs: gr.Tabs, current: CurrentModel, trying: TryTab, shares: Shares
+) -> None:
+    """Open the page on the classifier that its address names, ready to try."""
+
+    def on_shared(request: gr.Request) -> Updates:
+        name = request.query_params.get(QUERY)
+        if not name:
+            return UNCHANGED
+        try:
+            shown = trying.side.show_result(open_shared(current, shares, name))
+        except Exception as error:  # the border: a visitor gets a sentence, whatever happened
+            shown = {trying.side.alert: views.render_alert(user_message(error))}
+        return {tabs: gr.update(selected=TRY), **shown}
+
+    def on_shared_images(request: gr.Request) -> Updates:
+        """The images of the worked example go: they are of other classes."""
+        return {trying.samples: None} if request.query_params.get(QUERY) else UNCHANGED
+
+    opened = page.load(on_shared, None, [tabs, *trying.side.outputs], **QUICK)
+    opened.then(on_shared_images, None, [trying.samples], **QUICK)
+    trying.side.then_show_panels(opened)

@@ -5,37 +5,82 @@ On the page a task vector is called a donor.
 
 from __future__ import annotations
 
-LEAD = (
-    "The adapted model is the base model plus a mix of task vectors: what changed when it was trained on "
-    "other data. Each such donor has a coefficient λ in every block of the network."
+from app.text.language import say
+
+LEAD = say(
+    "The model borrowed from donors: task vectors, what changed in the same model when it learned other "
+    "data. Each donor is left out in turn here, and your images are answered again: those that change most "
+    "come first."
 )
-NO_TASK_VECTORS = (
-    "This result draws on no donors: a head on the base model's features, or zero-shot itself, was kept."
+NO_TASK_VECTORS = say(
+    "This result borrows from no donor: a small classifier on top of the model, or the model as it was, did "
+    "best."
 )
-MAP_LABEL, MAP_HELP = "The map shows", "The numbers of the recipe, or what they do to the weights."
-MAP_NAMES = {"mixed": "how much is mixed in (λ)", "moved": "how far that moves the model"}
-BY_LABEL, BY_HELP = "Columns", "From the first layer to the last, or by what a block does."
-BY_NAMES = {"layer": "layers", "kind": "kinds of block"}
-KIND_LABEL, ANY_KIND = "Blocks", "all kinds"
-KIND_HELP, LAYER_HELP = "Only blocks of one kind.", "Which one the slider beside is for."
-TASK_VECTORS_HEADING = "Which donors move the model most"
-TASK_VECTORS_COLUMNS = ("Donor", "Share of the change", "Trained on", "Its accuracy before → after")
-BANK_HEADING = "The whole bank: what each donor was trained on, and how alike they are"
-BANK_COLUMNS = ("Donor", "Trained on", "Its accuracy before → after")
-SCALE_HEADING = "Turn a donor or a layer down, or up"
-SCALE_HELP = "0 takes it out, 1 is as learned, 2 doubles it. The predictions follow when you let go."
-LAYER_LABEL, LAYER_SLIDER = "Layer", "Strength of that layer"
-STRENGTH_HELP = "Of what is chosen beside."
-TASK_VECTOR, NO_TASK_VECTOR, NO_LAYER = "Donor", "choose a donor", "choose a layer"
-OTHER_LABEL, OTHER_SLIDER = "Another donor", "Strength of that donor"
-OTHER_HELP = "One that has no slider above."
-RESET = "Back to as learned"
-NO_SAMPLES = "Add pictures to try it on and adapt again: then you see them change here."
+EFFECTS_HEADING = say("Which donors matter for your images")
+EFFECTS_COLUMNS = (
+    say("Donor"),
+    say("Answers that change without it"),
+    say("How much they shift"),
+    say("What it learned from"),
+)
+FAINT_SUMMARY = say("{count} donors that hardly matter")
+NO_EFFECTS = say("Drop images to try, and the donors are ranked by what they do to the answers.")
+EXPERT = say("For experts: coefficients, layers and lengths")
+MAP_LABEL, MAP_HELP = say("The map shows"), say("The numbers of the recipe, or what they do to the weights.")
+MAP_NAMES = {"mixed": say("how much is mixed in (λ)"), "moved": say("how far that moves the model")}
+BY_LABEL, BY_HELP = say("Columns"), say("From the first layer to the last, or by what a block does.")
+BY_NAMES = {"layer": say("layers"), "kind": say("kinds of block")}
+KIND_LABEL, ANY_KIND = say("Blocks"), say("all kinds")
+KIND_HELP, LAYER_HELP = say("Only blocks of one kind."), say("Which one the slider beside is for.")
+TASK_VECTORS_HEADING = say("Which donors move the weights most")
+TASK_VECTORS_COLUMNS = (
+    say("Donor"),
+    say("Share of the change"),
+    say("Trained on"),
+    say("Its accuracy before → after"),
+)
+BANK_TAB = say("The donors")
+BANK_HEADING = say("The whole bank: what each donor was trained on, and how alike they are")
+BANK_COLUMNS = (say("Donor"), say("Trained on"), say("Its accuracy before → after"))
+SCALE_HEADING = say("Turn a donor down, or up")
+SCALE_HELP = say("0 takes it out, 1 is as learned, 2 doubles it. The answers follow when you let go.")
+LAYER_LABEL, LAYER_SLIDER = say("Layer"), say("Strength of that layer")
+STRENGTH_HELP = say("Of what is chosen beside.")
+TASK_VECTOR, NO_TASK_VECTOR, NO_LAYER = say("Donor"), say("choose a donor"), say("choose a layer")
+OTHER_LABEL, OTHER_SLIDER = say("Another donor"), say("Strength of that donor")
+OTHER_HELP = say("One that has no slider above.")
+RESET = say("Back to as learned")
+NO_SAMPLES = say("Drop images to try: then you see them change here.")
+
+
+def gain_of_vectors(head: int, both: int, images: int) -> str:
+    """What the donors added beside the head, in numbers of images.
+
+    >>> gain_of_vectors(11, 14, 16)
+    'A small classifier on top got 11 of 16 right; borrowing from donors as well, 14 of 16.'
+    """
+    return say(
+        "A small classifier on top got {head} of {images} right; borrowing from donors as well, {both} of "
+        "{images}.",
+        head=head,
+        both=both,
+        images=images,
+    )
+
+
+def changed(count: int, images: int) -> str:
+    """How many answers change without a donor."""
+    return say("{count} of {images}", count=count, images=images)
+
+
+def faint(count: int) -> str:
+    """What opens the donors that hardly matter."""
+    return FAINT_SUMMARY.format(count=count)
 
 
 def layer(number: int) -> str:
     """A layer in a list of them; what comes before the first is the stem."""
-    return f"layer {number}" if number else "stem"
+    return say("layer {number}", number=number) if number else say("stem")
 
 
 def accuracy_change(before: float | None, after: float | None) -> str:
@@ -45,16 +90,15 @@ def accuracy_change(before: float | None, after: float | None) -> str:
 
 def bank_lead(count: int) -> str:
     """What the bank is."""
-    return (
-        f"{count} donors. Each is the same base model trained on one set of pictures; what changed in its "
-        f"weights is the task vector. Its accuracy is on pictures of that set which it was not trained on."
+    return say(
+        "{count} donors. Each is the same base model trained on one set of images; what changed in its "
+        "weights is the task vector. Its accuracy is on images of that set which it was not trained on.",
+        count=count,
     )
 
 
 def zero_columns(count: int) -> str:
     """How many columns of a map are left out because nothing happens there."""
-    return (
-        "1 that stays as it is, is left out."
-        if count == 1
-        else f"{count} that stay as they are, are left out."
-    )
+    if count == 1:
+        return say("1 that stays as it is, is left out.")
+    return say("{count} that stay as they are, are left out.", count=count)

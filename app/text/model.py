@@ -1,28 +1,38 @@
-"""The tab where a visitor chooses the model that answers them."""
+"""The chip that names the model which answers a visitor, and the panel where they choose another."""
 
 from __future__ import annotations
 
-TAB = "Model"
-LEAD = "Which model answers you. Other visitors keep theirs."
-LABEL = "Model"
-HELP = (
-    "The bundled model is small and always here. CLIP is stronger: it is fetched once, and its bank is built "
-    "once from public checkpoints, which takes a while. Any other name that open_clip knows will do, as in "
-    "ViT-B-16/laion2b_s34b_b88k."
+from app.text.language import say
+
+LEAD = say("Which model answers you. Other visitors keep theirs.")
+LABEL = say("Model")
+HELP = say(
+    "The bundled model is small and always here. CLIP is stronger: it is fetched once, and its bank is "
+    "built once from public checkpoints, which takes a while. Any other name that open_clip knows will do, "
+    "as in ViT-B-16/laion2b_s34b_b88k."
 )
-CHOOSE = "Use this model"
-NOW_HEADING = "Answering you now"
-CARD_ROWS = ("Model", "Image weights", "Picture size", "Bank of task vectors")
-NO_BANK = "none on this machine: Ask works, Teach it needs one"
-STOPPED = "Stopped. What was fetched stays on the disk; the model that answered you before still does."
-FIXED = "On this host the model is chosen when the app starts, with ATLAS_MODEL."
-OPENING = "Opening the model, and fetching it if it is not here yet …"
+CHOOSE = say("Use this model")
+NOW_HEADING = say("Answering you now")
+CARD_ROWS = (say("Model"), say("Image weights"), say("Image size"), say("Bank of task vectors"))
+NO_BANK = say("none on this machine: it answers by class names, and cannot be taught")
+STOPPED = say("Stopped. What was fetched stays on the disk; the model that answered you before still does.")
+FIXED = say("On this host the model is chosen when the app starts, with ATLAS_MODEL.")
+OPENING = say("Opening the model, and fetching it if it is not here yet …")
 NAMES = {
-    "bundled": "Bundled: small, offline",
+    "bundled": say("Bundled: small, offline"),
     "ViT-B-32/openai": "CLIP ViT-B/32",
-    "ViT-B-16/openai": "CLIP ViT-B/16: sharper eyes, slower",
-    "ViT-L-14/openai": "CLIP ViT-L/14: strongest, needs much memory",
+    "ViT-B-16/openai": say("CLIP ViT-B/16: sharper eyes, slower"),
+    "ViT-L-14/openai": say("CLIP ViT-L/14: strongest, needs much memory"),
 }
+
+
+def chip(name: str) -> str:
+    """What the chip in the header says.
+
+    >>> chip("bundled")
+    'Model: bundled'
+    """
+    return say("Model: {name}", name=name)
 
 
 def fetching(nbytes: int) -> str:
@@ -31,7 +41,7 @@ def fetching(nbytes: int) -> str:
     >>> fetching(7_650_000_000)
     'Fetching 7.65 GB from the model hub, once …'
     """
-    return f"Fetching {nbytes / 1e9:.2f} GB from the model hub, once …"
+    return say("Fetching {size} GB from the model hub, once …", size=f"{nbytes / 1e9:.2f}")
 
 
 def building(index: int, of: int, vector: str) -> str:
@@ -40,46 +50,59 @@ def building(index: int, of: int, vector: str) -> str:
     >>> building(2, 20, "resisc45")
     'Building its bank: 2 of 20 vectors done, now resisc45 …'
     """
-    now = f", now {vector}" if vector else ""
-    return f"Building its bank: {index} of {of} vectors done{now} …"
+    if vector:
+        return say(
+            "Building its bank: {index} of {of} vectors done, now {vector} …",
+            index=index,
+            of=of,
+            vector=vector,
+        )
+    return say("Building its bank: {index} of {of} vectors done …", index=index, of=of)
 
 
 def ready(name: str) -> str:
     """The closing line of a choice."""
-    return f"{name} answers you from now on."
+    return say("{name} answers you from now on.", name=name)
 
 
 def closed(name: str) -> str:
     """Why a chosen model does not answer any more."""
-    return f"{name} was put away to make room for models that others chose. Choose it again in the Model tab."
+    return say(
+        "{name} was put away to make room for models that others chose. Choose it again: press the model's "
+        "name at the top.",
+        name=name,
+    )
 
 
 def not_offered(name: str) -> str:
     """The refusal of a name that only whoever starts the server may give."""
-    return (
-        f"'{name[:80]}' cannot be chosen on the page. Take one from the list or a name that open_clip knows, "
-        "as in ViT-B-16/laion2b_s34b_b88k; files and hub ids are for ATLAS_MODEL, when the app starts."
+    return say(
+        "'{name}' cannot be chosen on the page. Take one from the list or a name that open_clip knows, as "
+        "in ViT-B-16/laion2b_s34b_b88k; files and hub ids are for ATLAS_MODEL, when the app starts.",
+        name=name[:80],
     )
 
 
 def made_with(name: str, now: str) -> str:
     """The note for a link that was made with another model than the one that answers now."""
-    return (
-        f"This link was made with the model {name}, and {now} answers you now. For the same results choose "
-        f"it in the {TAB} tab first."
+    return say(
+        "This link was made with the model {name}, and {now} answers you now. For the same results choose "
+        "it first: press the model's name at the top.",
+        name=name,
+        now=now,
     )
 
 
 def still_answering(name: str, sentence: str) -> str:
     """A refusal, and who goes on answering."""
-    return f"{sentence} The model {name} goes on answering you."
+    return say("{sentence} The model {name} goes on answering you.", sentence=sentence, name=name)
 
 
 def weights(millions: float) -> str:
     """How large an image tower is."""
-    return f"{millions:.1f} million"
+    return say("{millions} million", millions=f"{millions:.1f}")
 
 
 def bank(count: int, storage: str) -> str:
     """What a bank holds."""
-    return f"{count} vectors, stored as {storage}"
+    return say("{count} vectors, stored as {storage}", count=count, storage=storage)

@@ -1,65 +1,133 @@
-"""A run and its result: progress, verdict, comparison."""
+"""A run and its result: progress, verdict, answers image by image."""
 
 from __future__ import annotations
 
 from app.limits import LIMITS
+from app.text.language import say
 
-HEADING = "Result"
-TAB_COMPARE, TAB_INSIDE, TAB_TAKE = "Compare", "Look inside", "Take away"
-WAITING = "Try an example, or give your own pictures and press Adapt: the result shows here."
-EXAMPLE_NOTE = "A worked example. Your own result will show here."
-STOPPED_NOTE = "Stopped before the end: this is the best so far."
-BROUGHT = "This recipe was brought along: whether it helps was not measured here."
-EXPIRED = (
-    f"Your result has expired: results are kept for about {LIMITS.keep_seconds // 60} minutes. Press Adapt "
-    "again, or bring its recipe if you downloaded it."
+HEADING = say("Result")
+TAB_COMPARE, TAB_INSIDE, TAB_TAKE = say("Answers"), say("Look inside"), say("Take away")
+WAITING = say("Nothing is taught yet. Teach it some classes, and the result shows here.")
+EXAMPLE_NOTE = say("A worked example. Your own result will show here.")
+STOPPED_NOTE = say("Stopped before the end: this is the best so far.")
+BROUGHT = say("This recipe was brought along: whether it helps was not measured here.")
+EXPIRED = say(
+    "Your result has expired: results are kept for about {minutes} minutes. Press Learn again, or bring its "
+    "recipe if you downloaded it.",
+    minutes=LIMITS.keep_seconds // 60,
 )
 
-# ---- what the numbers are
+# ---- the verdict, as a teacher reads it
 
-KEPT_MARK = "kept"
-HELD_OUT_QUESTION = "What these numbers are"
-HELD_OUT_NOTE = (
-    "How many are named right, estimated on the pictures you taught it with, each answered by a model that "
-    "did not see it; the band is the 95% interval. A head is a small classifier on top; task vectors change "
-    "the model itself. Both together are kept unless the head alone is ahead by more than one picture, which "
-    "may be chance, and zero-shot where it is ahead."
+HELPED = say("It learned your classes.")
+UNCLEAR = say("No clear difference yet: one image more or less may be chance.")
+NOT_HELPED = say("Teaching did not help, so it answers as before.")
+ALL_RIGHT = say(
+    "It named all of them right before, so there was nothing left to learn. Harder images would show more."
 )
-OVERLAP_NOTE = "The bands overlap, so part of the difference may be chance. More pictures would tell."
+COUNTED = say("Counted on your own images, each answered by a model that had not seen it.")
+SHOW_ANYWAY = say("Show what it learned anyway")
+SHOWN_ANYWAY = say("What it learned, though the model as it was named more images right.")
+NOTHING_INSTEAD = say("There is nothing else to show: this is what was learned.")
+DETAILS = say("Details")
+MIXED_UP_HEADING = say("Mixed up most")
+
+# ---- what the numbers are, for experts
+
+KEPT_MARK = say("kept")
+HELD_OUT_NOTE = say(
+    "The share of your images that each way names right: every image is held out once, and answered by a "
+    "model that did not see it. The band is the 95% interval. Zero-shot is the model as it was, told only "
+    "your class names. A head is a small classifier on top; task vectors change the model itself. Both "
+    "together are kept unless the head alone is ahead by more than one image, which may be chance, and "
+    "zero-shot where it is ahead."
+)
+OVERLAP_NOTE = say("The bands overlap, so part of the difference may be chance. More images would tell.")
 METHOD_SHORT = {
-    "zero-shot": "Zero-shot",
-    "text-probe": "A head alone",
-    "atlas+text-probe": "Task vectors + head",
+    "zero-shot": say("Zero-shot (as it was)"),
+    "text-probe": say("A head alone"),
+    "atlas+text-probe": say("Task vectors + head"),
 }
-LOSS_LABEL = "Loss, lower is better"
+LOSS_LABEL = say("Loss (how wrong it is while learning), lower is better")
 
 # ---- image by image
 
-ZERO_SHOT, ADAPTED, NOW = "Zero-shot", "Adapted", "Now"
-SIDES_NOTE = (
-    "Zero-shot is the model as it was, told only your class names. Adapted is the model after it saw your "
-    "pictures."
-)
-COMPARE_SOON = "Your pictures show here side by side as soon as there is a first guess."
-PREVIEW_NOTE = "A first guess after one look. The model is still learning."
-NO_SAMPLES = "Add pictures to try it on (step 2), and adapt again to see them side by side."
-CHANGE_NAMES = {"fixed": "Fixed", "broken": "Broken", "changed": "Changed", "same": "Same"}
-RIGHT, WRONG = "right", "wrong"
-MAP_AS_TABLE = "The same numbers as a table"
+BEFORE, NOW, AS_LEARNED, CHANGED = say("Before"), say("Now"), say("As learned"), say("Changed")
+SAME_NOTE = say("Teaching did not help, so the model answers as before: one answer for each image.")
+COMPARE_SOON = say("Your images show here side by side as soon as there is a first guess.")
+PREVIEW_NOTE = say("A first guess after one look. It is still learning, and you can try it already.")
+NO_SAMPLES = say("Drop, paste or take an image to try, and its answer shows here at once.")
+CHANGE_NAMES = {
+    "fixed": say("Fixed"),
+    "broken": say("Broken"),
+    "changed": say("Changed"),
+    "same": say("Same"),
+}
+RIGHT, WRONG = say("right"), say("wrong")
+MAP_AS_TABLE = say("The same numbers as a table")
+
+
+def counts(before: int, after: int, images: int) -> str:
+    """The verdict in numbers of images.
+
+    >>> counts(4, 14, 16)
+    'Before: 4 of 16 right. Now: 14 of 16.'
+    """
+    return say(
+        "Before: {before} of {images} right. Now: {after} of {images}.",
+        before=before,
+        after=after,
+        images=images,
+    )
+
+
+def counts_not_kept(before: int, learned: int, images: int) -> str:
+    """The same where what was learned got fewer right, and was set aside."""
+    return say(
+        "Before: {before} of {images} right. With what it learned: {learned} of {images}.",
+        before=before,
+        learned=learned,
+        images=images,
+    )
+
+
+def mixed_up(true: str, answer: str, count: int, of: int) -> str:
+    """Two classes that are taken for each other.
+
+    >>> mixed_up("seal", "otter", 2, 4)
+    'seal is taken for otter: 2 of 4'
+    """
+    return say("{true} is taken for {answer}: {count} of {of}", true=true, answer=answer, count=count, of=of)
+
+
+def suspect(image: str, label: str, suggested: str) -> str:
+    """An image whose class looks wrong."""
+    return say(
+        "{image} is given as {label}, but looks like {suggested}: check it.",
+        image=image[:60],
+        label=label,
+        suggested=suggested,
+    )
+
+
+def odd(image: str, label: str) -> str:
+    """An image that fits nowhere."""
+    return say("{image} looks unlike the others of {label}: check it.", image=image[:60], label=label)
 
 
 def phase(name: str, index: int, of: int) -> str:
     """What a run is doing now."""
-    return {
-        "read": f"Reading the pictures: {index} of {of} …",
-        "select": "Choosing task vectors for the pictures …",
-        "look": "Looking at the pictures …",
-        "preview": "A first guess is ready. Learning starts …",
-        "search": f"Trying strengths of one donor: {index + 1} of {of} …",
-        "learn": f"Learning: step {index + 1} of {of}",
-        "measure": f"Counting what is named right at each strength: {index + 1} of {of} …",
-        "done": "Done.",
+    sentence = {
+        "read": say("Reading the images: {done} of {of} …"),
+        "select": say("Choosing what to borrow for these images …"),
+        "look": say("Looking at the images …"),
+        "preview": say("A first guess is ready. Learning starts …"),
+        "search": say("Trying strengths of one donor: {step} of {of} …"),
+        "learn": say("Learning: step {step} of {of}"),
+        "measure": say("Counting what is named right at each strength: {step} of {of} …"),
+        "done": say("Done."),
     }[name]
+    return sentence.format(done=index, step=index + 1, of=of)
 
 
 def time_left(seconds: float) -> str:
@@ -70,60 +138,71 @@ def time_left(seconds: float) -> str:
     """
     whole = max(1, int(seconds + 0.99))
     minutes, rest = divmod(whole, 60)
-    return f"about {minutes} min {rest} s left" if minutes else f"about {rest} s left"
+    if minutes:
+        return say("about {minutes} min {seconds} s left", minutes=minutes, seconds=rest)
+    return say("about {seconds} s left", seconds=rest)
 
 
-def took(seconds: float, images: int) -> str:
-    """The line under a verdict."""
-    tried = "1 picture tried" if images == 1 else f"{images} pictures tried"
-    return f"Learned in {seconds:.0f} s; {tried}." if seconds >= 1 else f"{tried[0].upper()}{tried[1:]}."
+def took(seconds: float) -> str:
+    """How long learning took; '' where it was not learned here."""
+    return say("Learned in {seconds} s.", seconds=f"{seconds:.0f}") if seconds >= 1 else ""
 
 
 def asked_for(name: str) -> str:
     """The verdict on a method that the visitor chose, and whose gain nothing was held out to measure."""
-    return f"“{name}” was asked for; whether it helps was not measured."
+    return say("“{name}” was asked for; whether it helps was not measured.", name=name)
 
 
 def loss_change(first: float, last: float) -> str:
-    """What learning did to the loss, in as many digits as tell it.
-
-    >>> loss_change(1, 0.5), loss_change(0.0123, 0.0004)
-    ('Loss, lower is better: 1.00 → 0.50', 'Loss, lower is better: 0.012 → 0.0004')
-    """
+    """What learning did to the loss, in as many digits as tell it."""
     digits = ".2f" if max(abs(first), abs(last)) >= 0.1 else ".2g"
     return f"{LOSS_LABEL}: {first:{digits}} → {last:{digits}}"
 
 
 def interval(accuracy: float, low: float, high: float) -> str:
     """An estimate with its interval, in whole percents."""
-    return f"{accuracy:.0%} ({low:.0%} to {high:.0%})"
+    return say(
+        "{accuracy} ({low} to {high})", accuracy=f"{accuracy:.0%}", low=f"{low:.0%}", high=f"{high:.0%}"
+    )
 
 
 def changed_summary(changed: int, total: int, fixed: int, broken: int, known: int) -> str:
-    """How many of the samples have another answer now.
+    """How many of the images have another answer now.
 
     >>> changed_summary(3, 8, 2, 1, 8)
-    '3 of 8 pictures have another answer now: 2 fixed, 1 broken.'
+    '3 of 8 images have another answer now: 2 fixed, 1 broken.'
     """
-    counts = f"{changed} of {total} pictures have another answer now"
-    return f"{counts}: {fixed} fixed, {broken} broken." if known else f"{counts}."
+    if not known:
+        return say("{changed} of {total} images have another answer now.", changed=changed, total=total)
+    return say(
+        "{changed} of {total} images have another answer now: {fixed} fixed, {broken} broken.",
+        changed=changed,
+        total=total,
+        fixed=fixed,
+        broken=broken,
+    )
 
 
 def accuracy_summary(before: int, after: int, known: int) -> str:
-    """How many of the samples whose class is known are right, before and after."""
-    return f"Right: {before} of {known} by zero-shot, {after} of {known} adapted."
+    """How many of the images whose class is known are right, before and after."""
+    return say(
+        "Of these images {before} of {known} were right before, and {after} of {known} are now.",
+        before=before,
+        after=after,
+        known=known,
+    )
 
 
 def more_the_same(count: int) -> str:
     """What opens the images whose answer did not change, where there are many."""
-    return f"{count} more with the same answer as before"
+    return say("{count} more with the same answer as before", count=count)
 
 
 def label_caption(label: str) -> str:
     """The class that the visitor gave for an image."""
-    return f"is: {label}"
+    return say("is: {label}", label=label)
 
 
 def confusion_title(side: str) -> str:
     """The heading of a map of which classes are taken for which."""
-    return f"{side}: what is taken for what"
+    return say("{side}: what is taken for what", side=side)

@@ -1,66 +1,69 @@
-"""The form of the tab that learns from labelled images."""
+"""The state in which a visitor teaches: classes with their images."""
 
 from __future__ import annotations
 
 import atlas_engine as atlas
 from app.limits import LIMITS
+from app.text.language import say
 
-TAB = "Teach it"
-EXAMPLES_HEADING = "Worked examples"
-OWN = "Start with my own pictures"
-JUMP = "Jump to the result of the example"
+TAB = say("Teach")
+EXAMPLES_HEADING = say("Examples")
+LABELS_LABEL, LABELS_HELP = say("Your images"), say("Sorted by class it can learn most and check itself.")
+LABELLED, UNLABELLED = say("I sort them by class"), say("They have no labels")
+BACK = say("Examples")
 
-CLASSES_HEADING = "1. Your classes"
-CLASSES_LEAD = "Name each class and give it a few pictures: two or more each, and the page can check itself."
-CLASS_PLACEHOLDERS = ("otter", "seal", "walrus")
-ROW_IMAGES = "Pictures"
-ADD_ROW = "Add a class"
-ZIP_HELP = "A folder or a zip has one folder of pictures per class."
-SAMPLES_HEADING = "2. Pictures to try it on"
-SAMPLES_LABEL = f"Pictures to try (up to {LIMITS.samples})"
-SAMPLES_ZIP_HELP = "With one folder per class the page also counts what is right."
-START = "Adapt"
+CLASS_PLACEHOLDERS = (say("otter"), say("seal"), say("walrus"))
+ROW_IMAGES = say("Images")
+ADD_ROW = say("Add a class")
+ZIP_HELP = say("Two or more images of each class, and the page can check itself.")
+START = say("Learn")
 
-METHOD_HELP = (
-    "Automatic checks itself on pictures held out, and keeps zero-shot where nothing beats it. What is slow "
-    f"has {LIMITS.run_seconds:.0f} seconds here, and then keeps the best so far."
+METHOD_HELP = say(
+    "Automatic checks itself on images that it did not learn from, and keeps the model as it was where "
+    "nothing beats it. What is slow has {seconds} seconds here, and then keeps the best so far.",
+    seconds=f"{LIMITS.run_seconds:.0f}",
 )
 METHOD_NAMES = {method.name: method.title for method in atlas.list_methods("few-shot") if method.title}
-NO_LEARNING = "With a learning rate of 0 nothing is learned. Give a number above 0, as 0.05."
+NO_LEARNING = say("With a learning rate of 0 nothing is learned. Give a number above 0, as 0.05.")
 
 
 def class_label(place: int) -> str:
-    """The label of a row's name."""
-    return f"Class {place}"
+    """The label of a class's name."""
+    return say("Class {place}", place=place)
 
 
 def remove_label(place: int) -> str:
-    """What a screen reader says for the button that removes a row."""
-    return f"Remove class {place}"
+    """What a screen reader says for the button that removes a class."""
+    return say("Remove class {place}", place=place)
+
+
+def count(images: int) -> str:
+    """How many images a class has."""
+    return say("1 image") if images == 1 else say("{count} images", count=images)
 
 
 def rows_summary(rows: list[tuple[str, int]]) -> str:
     """What there is to learn from (class names, each with its number of images), and what would help most.
 
     >>> rows_summary([("otter", 3), ("seal", 1)])
-    '2 classes, 4 pictures. A second picture of seal would let the page check itself.'
+    '2 classes, 4 images. A second image of seal would let the page check itself.'
     """
-    classes = "1 class" if len(rows) == 1 else f"{len(rows)} classes"
-    total = sum(count for _, count in rows)
-    counts = f"{classes}, {'1 picture' if total == 1 else f'{total} pictures'}."
+    classes = say("1 class") if len(rows) == 1 else say("{count} classes", count=len(rows))
+    counts = f"{classes}, {count(sum(images for _, images in rows))}."
     names = [name.casefold() for name, _ in rows]
     repeated = [name for name, _ in rows if names.count(name.casefold()) > 1]
     if repeated:
-        return f"{counts} The name {repeated[-1][:60]} stands twice: change one."
-    single = [name for name, count in rows if count == 1]
+        return f"{counts} {say('The name {name} stands twice: change one.', name=repeated[-1][:60])}"
+    single = [name for name, images in rows if images == 1]
     if single:
-        return f"{counts} A second picture of {single[0][:60]} would let the page check itself."
+        more = say("A second image of {name} would let the page check itself.", name=single[0][:60])
+        return f"{counts} {more}"
     return counts
 
 
 def example_label(title: str, classes: tuple[str, ...]) -> str:
     """What a screen reader says for the button of an example."""
-    return f"Worked example: {title}. Classes: {', '.join(classes)}"
+    return say("Worked example: {title}. Classes: {classes}", title=title, classes=", ".join(classes))
 
 
 # ---- refusals
@@ -68,36 +71,48 @@ def example_label(title: str, classes: tuple[str, ...]) -> str:
 
 def few_rows(count: int) -> str:
     """The refusal of fewer than two classes."""
-    found = "no class" if count == 0 else "one class"
-    return (
-        f"There is {found} yet, and telling apart needs at least two. Name two and give each some pictures."
+    if count == 0:
+        return say(
+            "There is no class yet, and telling apart needs at least two. Name two and give each some images."
+        )
+    return say(
+        "There is one class yet, and telling apart needs at least two. Name two and give each some images."
     )
 
 
 def many_rows(count: int) -> str:
     """The refusal of too many classes."""
-    return (
-        f"There are {count} classes, but this page takes at most {LIMITS.rows}. Remove some, or use the "
-        f"Python library, which takes more."
+    return say(
+        "There are {count} classes, but this page takes at most {most}. Remove some, or use the Python "
+        "library, which takes more.",
+        count=count,
+        most=LIMITS.rows,
     )
 
 
 def no_name(place: int) -> str:
     """The refusal of images without a class name."""
-    return f"Class {place} has pictures but no name. Type one, or remove the row."
+    return say("Class {place} has images but no name. Type one, or remove the class.", place=place)
 
 
 def no_images(name: str) -> str:
     """The refusal of a class name without images."""
-    return f"Class '{name[:60]}' has no pictures. Add two or more, or remove the row."
+    return say("Class '{name}' has no images. Add two or more, or remove the class.", name=name[:60])
 
 
 def many_support_images(count: int) -> str:
     """The refusal of too many images to learn from."""
-    most = LIMITS.support_images
-    return f"There are {count} pictures to learn from, but at most {most} are taken. Remove some."
+    return say(
+        "There are {count} images to learn from, but at most {most} are taken. Remove some.",
+        count=count,
+        most=LIMITS.support_images,
+    )
 
 
 def many_samples(count: int) -> str:
     """The refusal of too many images to try it on."""
-    return f"There are {count} pictures to try it on, but at most {LIMITS.samples} are taken. Remove some."
+    return say(
+        "There are {count} images to try it on, but at most {most} are taken. Remove some.",
+        count=count,
+        most=LIMITS.samples,
+    )

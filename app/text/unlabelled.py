@@ -1,53 +1,58 @@
-"""The form of the tab that needs no labels."""
+"""The form for images without labels."""
 
 from __future__ import annotations
 
 import atlas_engine as atlas
 from app.limits import LIMITS
+from app.text.language import say
 
-TAB = "No labels"
-LEAD = (
-    "Photos without labels, and the names of what they might show: the model adapts to the photos "
-    "themselves, and goes back to zero-shot where that looks unsafe."
+LEAD = say(
+    "Images without labels, and the names of what they might show: the model adapts to the images "
+    "themselves, and goes back to what it was where that looks unsafe."
 )
 
-EXAMPLES_HEADING = "Try an example"
-EXAMPLE_TITLE, EXAMPLE_NAMES = "Apples or melons", ("apple", "melon")
-IMAGES_HEADING, NAMES_HEADING = "1. Your photos", "2. What they might show"
-IMAGES_HELP = (
-    "Forty or more, best of all the things you name: with fewer photos, or where the names hardly tell them "
-    "apart, Automatic keeps zero-shot."
+EXAMPLES_HEADING = say("Try an example")
+EXAMPLE_TITLE, EXAMPLE_NAMES = say("Apples or melons"), ("apple", "melon")
+IMAGES_HEADING, NAMES_HEADING = say("1. Your images"), say("2. What they might show")
+IMAGES_HELP = say(
+    "Forty or more, best of all the things you name: with fewer images, or where the names hardly tell them "
+    "apart, Automatic keeps the model as it was."
 )
-IMAGES_LABEL = f"Photos (up to {LIMITS.unlabelled_images})"
-ZIP_HELP = (
-    "A sub-folder that is called like one of the names is used to count what is right when all is over, and "
-    "for nothing else."
+IMAGES_LABEL = say("Images (up to {most})", most=LIMITS.unlabelled_images)
+ZIP_HELP = say(
+    "A sub-folder that is called like one of the names is used to count what is right when all is over, "
+    "and for nothing else."
 )
-ALL_PRESENT_LABEL = "Every one of these names is among the photos"
-ALL_PRESENT_HELP = (
+ALL_PRESENT_LABEL = say("Every one of these names is among the images")
+ALL_PRESENT_HELP = say(
     "Tick it only if you know it: using every name helps more, and harms where some are missing."
 )
-METHOD_HELP = (
+METHOD_HELP = say(
     "Automatic does what is safe, and undoes what a check speaks against. The others do as told. What is "
-    f"slow has {LIMITS.run_seconds:.0f} seconds here, and then keeps the best so far."
+    "slow has {seconds} seconds here, and then keeps the best so far.",
+    seconds=f"{LIMITS.run_seconds:.0f}",
 )
 METHOD_NAMES = {method.name: method.title for method in atlas.list_methods("test-time") if method.title}
 
-NO_IMAGES = "There is no photo yet. Add some, the more the better, then adapt again."
-NONE_READ = "None of the photos could be read."
-AGAIN_COMMENT = "or adapt again, to the same photos in one folder"
+NO_IMAGES = say("There is no image yet. Add some, the more the better, then press Learn again.")
+NONE_READ = say("None of the images could be read.")
+AGAIN_COMMENT = say("or adapt again, to the same images in one folder")
 
 
 def many_images(count: int) -> str:
     """The refusal of too many images."""
-    return f"There are {count} photos, but at most {LIMITS.unlabelled_images} are taken at once. Remove some."
+    return say(
+        "There are {count} images, but at most {most} are taken at once. Remove some.",
+        count=count,
+        most=LIMITS.unlabelled_images,
+    )
 
 
 def asked_for(name: str) -> str:
     """The verdict on a method that the visitor chose."""
-    return f"“{name}” was asked for; without labels nobody can measure whether it helps."
+    return say("“{name}” was asked for; without labels nobody can measure whether it helps.", name=name)
 
 
 def example_label(title: str, classes: tuple[str, ...]) -> str:
     """What a screen reader says for the button of an example."""
-    return f"Adapt to an example: {title}. Names: {', '.join(classes)}"
+    return say("Adapt to an example: {title}. Names: {names}", title=title, names=", ".join(classes))
