@@ -14,31 +14,43 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from atlas_engine.adapt.few_shot import FewShotConfig
-from atlas_engine.config import Settings, setting
+from atlas_engine.adapt.methods import FEW_SHOT_METHODS
+from atlas_engine.adapt.settings import FewShotConfig
+from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.errors import SupportError
 from atlas_engine.views.heatmap import Grid
+from studies.banks.random_bank import random_bank
 from studies.grid import Cell, Ledger, OnStart, StudyRow, drop_repeats, ignore_note, run_grid
-from studies.methods import STUDY_METHODS, ZERO_SHOT, Solver, StudyMethod, find_study_method
+from studies.learning import LearningSettings
+from studies.methods import AUTO, STUDY_METHODS, ZERO_SHOT, Solver, StudyMethod, find_study_method
 from studies.problems.draw import draw_classes
 from studies.problems.few_shot import Problem, StudySettings, draw_problem, with_shots
-from studies.tables import ResultTable, distinct, seed_mean, where
+from studies.tables import ResultTable, clustered_mean, distinct, seed_mean, where
+from studies.tower_training import vectors_made_from, without_own_vectors
 
 __all__ = [
+    "RANDOM",
     "FewShotRow",
     "FewShotStudySettings",
     "calibration_table",
+    "control_table",
+    "count_rows",
     "few_shot_grid",
     "few_shot_tables",
+    "is_mixing",
     "require_enough_images",
     "run_few_shot",
 ]
 
+RANDOM = ", random bank"
+"""What the names of methods with the random bank end in."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class FewShotStudySettings(Settings):
+class FewShotStudySettings(LearningSettings):
     """Which problems are drawn, which methods solve them, and how much those may learn."""
 
     shots: tuple[int, ...] = setting((1, 2, 4, 8, 16), help="images of a class to learn from", low=1)
@@ -50,13 +62,17 @@ class FewShotStudySettings(Settings):
     )
     max_classes: int | None = setting(None, help="most classes of a problem, drawn by seed", low=2)
     max_test: int | None = setting(None, help="most images to measure on, as many of each class", low=2)
-    steps: int | None = setting(None, help="optimiser steps of all that train; none is the product's", low=1)
-    batch: int | None = setting(None, help="images a step; none is the product's", low=1)
-    lr: float | None = setting(None, help="learning rate of the first step; none is the product's", low=0.0)
-    epochs: int | None = setting(None, help="passes over the images; none is the product's", low=0)
-    views: int | None = setting(None, help="random views kept of each image; none is the product's", low=1)
-    share: float | None = setting(
-        None, help="share of the tower that task vectors may move; none is the product's", low=0.0, high=1.0
+    validation: int = setting(
+        0, help="more labelled images of a class, by which what trains keeps its best epoch", low=0
+    )
+    tune_lr: float | None = setting(
+        None, help="peak learning rate of fine-tuning and LoRA; none is that of a task vector's", low=0.0
+    )
+    control: bool = setting(
+        False, help="measure what mixes task vectors with a random bank of the same norms too"
+    )
+    leave_own_out: bool = setting(
+        False, help="leave a folder's own task vector out of the bank that it is measured with"
     )
 
     def __post_init__(self) -> None:
@@ -66,9 +82,7 @@ class FewShotStudySettings(Settings):
 
     def budget(self) -> FewShotConfig | None:
         """The config of all that train; None leaves it to the product."""
-        names = ("steps", "batch", "lr", "epochs", "views", "share")
-        given = {name: getattr(self, name) for name in names}
-        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen = self.given()
         return FewShotConfig(**chosen) if chosen else None
 
     def draws(self, folder: ClassFolder) -> StudySettings:
@@ -108,27 +122,54 @@ def run_few_shot(
     """Every row, and whether it was measured now."""
     methods = [find_study_method(name) for name in settings.methods]
     shape = solver.engine.backbone.preprocessing
+    control: Callable[[Solver], Solver] = cache(_with_random_bank)
 
     def cells_of(dataset: str, folder: ClassFolder, seed: int) -> Iterator[Cell[FewShotRow]]:
-        largest = draw_problem(folder, shape, settings=settings.draws(folder), seed=seed)
+        own, draws = _solver_for(solver, folder) if settings.leave_own_out else solver, settings.draws(folder)
+        largest = draw_problem(folder, shape, settings=draws, validation=settings.validation, seed=seed)
         for shots in settings.shots:
             problem = with_shots(largest, shots)
             for method in methods:
-                yield _cell(solver, method, problem, dataset=dataset, shots=shots)
+                yield _cell(own, method, problem, dataset=dataset, shots=shots)
+                if settings.control and is_mixing(method.name):
+                    yield _cell(control(own), method, problem, dataset=dataset, shots=shots, ending=RANDOM)
 
     return run_grid(folders, cells_of, seeds=settings.seeds, ledger=ledger, on_start=on_start)
 
 
+def is_mixing(name: str) -> bool:
+    """Whether a method's answers depend on the task vectors."""
+    return name in FEW_SHOT_METHODS and FEW_SHOT_METHODS[name].uses_task_vectors
+
+
+def count_rows(settings: FewShotStudySettings, *, folders: int) -> int:
+    """How many rows `run_few_shot` gives."""
+    mixing = sum(map(is_mixing, settings.methods)) if settings.control else 0
+    return folders * settings.seeds * len(settings.shots) * (len(settings.methods) + mixing)
+
+
+def _solver_for(solver: Solver, folder: ClassFolder) -> Solver:
+    """The same solver without the vectors that were made from this folder."""
+    if solver.bank is None or not vectors_made_from(solver.bank, folder):
+        return solver
+    return solver.with_bank(without_own_vectors(solver.bank, folder))
+
+
+def _with_random_bank(solver: Solver) -> Solver:
+    """The same solver with random vectors of the same norms."""
+    return solver.with_bank(random_bank(solver.engine.bank if solver.bank is None else solver.bank))
+
+
 def _cell(
-    solver: Solver, method: StudyMethod, problem: Problem, *, dataset: str, shots: int
+    solver: Solver, method: StudyMethod, problem: Problem, *, dataset: str, shots: int, ending: str = ""
 ) -> Cell[FewShotRow]:
     model = solver.engine.fingerprint
     return Cell(
-        f"{dataset}, {shots} shot(s), {method.name}",
-        ("few-shot", model, problem.digest, problem.seed, method.name, method.facts(solver)),
+        f"{dataset}, {shots} shot(s), {method.name}{ending}",
+        ("few-shot", model, problem.digest, problem.seed, method.name, solver.facts(method)),
         lambda: _measure(solver, method, problem, dataset=dataset, shots=shots).as_dict(),
         FewShotRow,
-        {"dataset": dataset},
+        {"dataset": dataset, "method": method.name + ending},
     )
 
 
@@ -154,19 +195,26 @@ def _measure(
 
 def require_enough_images(folders: Mapping[str, ClassFolder], settings: FewShotStudySettings) -> None:
     """Raise where a class is too small, before anything is measured. Near-duplicates are found only later."""
-    most = settings.shots[-1]
+    most = settings.shots[-1] + settings.validation
     for dataset, folder in folders.items():
         for seed in range(settings.seeds):
             drawn = draw_classes(folder, settings.max_classes, seed=seed)
             for name, count in zip(drawn.classes, drawn.counts, strict=True):
                 if count <= most:
                     raise SupportError(
-                        f"{dataset}: class '{name}' has {count} image(s), but {most} shot(s) and one to "
-                        f"measure on need {most + 1}. Add {most + 1 - count}, or pass fewer shots."
+                        f"{dataset}: class '{name}' has {count} image(s), but {_images_needed(settings)} and "
+                        f"one to measure on need {most + 1}. Add {most + 1 - count}, or pass fewer shots."
                     )
 
 
+def _images_needed(settings: FewShotStudySettings) -> str:
+    shots = f"{settings.shots[-1]} shot(s)"
+    return f"{shots}, {settings.validation} to validate by" if settings.validation else shots
+
+
 # ---- the report
+
+CLUSTERED = "± is the standard error over data sets"
 
 Rows = Sequence[FewShotRow]
 Number = Callable[[FewShotRow], float]
@@ -180,6 +228,10 @@ def few_shot_tables(rows: Rows) -> list[ResultTable]:
     datasets = distinct(rows, "dataset")
     over = f"mean over {len(datasets)} data sets" if len(datasets) > 1 else datasets[0]
     tables = [_table(f"Accuracy in %, {over}", rows, lambda own: seed_mean(own).percent())]
+    if where(rows, method=AUTO) and len(datasets) > 1:
+        tables.append(_lead_table(rows, AUTO))
+    control = control_table(rows)
+    tables += [] if control is None else [control]
     gain = _gain_over_zero_shot(rows)
     if gain is not None:
         difference = _table(
@@ -192,6 +244,33 @@ def few_shot_tables(rows: Rows) -> list[ResultTable]:
         tables += [_dataset_table(name, where(rows, dataset=name), gain) for name in datasets]
     estimates = calibration_table(rows)
     return [*tables, _cost_table(rows), *([] if estimates is None else [estimates])]
+
+
+def control_table(rows: Rows) -> ResultTable | None:
+    """Accuracy with the real bank less that with the random one, on the same problem; None without one."""
+    mixing = [name for name in distinct(rows, "method") if where(rows, method=name + RANDOM)]
+    control = {(r.dataset, r.method, r.shots, r.seed): r.accuracy for r in rows if r.method.endswith(RANDOM)}
+    if not mixing:
+        return None
+    return _table(
+        f"Real bank above random bank of the same norms, in points; {CLUSTERED}",
+        [row for row in rows if row.method in mixing],
+        lambda own: clustered_mean(
+            own, lambda row: row.accuracy - control[row.dataset, row.method + RANDOM, row.shots, row.seed]
+        ).percent(sign=True),
+    )
+
+
+def _lead_table(rows: Rows, leader: str) -> ResultTable:
+    """How far a method is ahead of every other on the same problems."""
+    known = {(r.dataset, r.shots, r.seed): r.accuracy for r in where(rows, method=leader)}
+    return _table(
+        f"`{leader}` above each method, in points; {CLUSTERED}",
+        [row for row in rows if row.method != leader],
+        lambda own: clustered_mean(
+            own, lambda row: known[row.dataset, row.shots, row.seed] - row.accuracy
+        ).percent(sign=True),
+    )
 
 
 def calibration_table(rows: Rows) -> ResultTable | None:

@@ -160,7 +160,8 @@ def train_late_vector(
         "data_sha256": drawn.digest,
         **{key: str(value) for key, value in settings.as_dict().items()},
     }
-    info = VectorInfo(folder.name, before, after, tuple(features.mean(dim=0).tolist()), provenance)
+    centroid = tuple(features.mean(dim=0).tolist())
+    info = VectorInfo(folder.name, before, after, centroid, provenance, kind=tuned.kind)
     return TaskVector(name, blocks, fingerprint(dict(visual.named_parameters())), info)
 
 

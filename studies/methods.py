@@ -23,30 +23,44 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from atlas_engine.adapt import methods
-from atlas_engine.adapt.few_shot import FewShotConfig
-from atlas_engine.adapt.methods import AUTO, FEW_SHOT_METHODS, ZERO_SHOT
-from atlas_engine.adapt.unlabelled import TestTimeConfig
+from atlas_engine.adapt.methods import (
+    AUTO,
+    FEW_SHOT_METHODS,
+    NORM_BASELINES,
+    UNLABELLED_METHODS,
+    ZERO_SHOT,
+    Method,
+)
+from atlas_engine.adapt.settings import (
+    FewShotConfig,
+    TestTimeConfig,
+    TestTimeRunSettings,
+    effective_few_shot_config,
+    effective_test_time_config,
+)
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.train import FineTuneSettings, LabelledPixels, TrainingTask, fine_tune
 from atlas_engine.bank.tunable import apply_difference
+from atlas_engine.clip.templates import Templates, find_templates
 from atlas_engine.data.augment import Augment
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import ConfigError, unknown_name
-from atlas_engine.heads.base import LabelledFeatures, text_logits
+from atlas_engine.heads.base import Head, LabelledFeatures, text_logits
+from atlas_engine.heads.probe import Probe
 from atlas_engine.heads.registry import HEADS, FeatureLevel
 from atlas_engine.predictions import join_predictions
 from atlas_engine.result import AdaptResult, Estimate
 from atlas_engine.runtime import drain
 from studies.problems.few_shot import Problem, share_correct, shot_pixels, unit_features
 from studies.problems.rolls import DrawnRoll
+from studies.same_features import KernelRidge, move_halfway, read_levels
 
 __all__ = [
     "AUTO",
@@ -59,6 +73,7 @@ __all__ = [
     "StudyMethod",
     "UnlabelledSolver",
     "UnlabelledStudyMethod",
+    "few_shot_facts",
     "find_study_method",
 ]
 
@@ -111,16 +126,37 @@ class Solver:
     """An engine, the task vectors that may be mixed, and the budget; without a config, the product's own."""
 
     def __init__(
-        self, engine: Atlas, *, bank: TaskVectorBank | None = None, config: FewShotConfig | None = None
+        self,
+        engine: Atlas,
+        *,
+        bank: TaskVectorBank | None = None,
+        config: FewShotConfig | None = None,
+        templates: Templates | None = None,
+        tune_lr: float | None = None,
     ) -> None:
-        self.engine, self.bank, self.config = engine, bank, config
-        self.budget = config or FewShotConfig()
+        """`templates` of the class names are those of `Atlas.head`; None for the model's own.
+
+        `tune_lr` is the learning rate of fine-tuning and LoRA; None is that of training a task vector.
+        """
+        self.engine, self.bank, self.config = engine, bank, config or FewShotConfig()
+        self.templates, self.tune_lr = find_templates(templates) if templates else None, tune_lr
+        self.budget = effective_few_shot_config(self.config, FEW_SHOT_METHODS[ZERO_SHOT], images=1)
         self.zero_shot = functools.lru_cache(maxsize=KEPT_FEATURES)(self._zero_shot)
         self.shots = functools.lru_cache(maxsize=1)(functools.partial(shot_pixels, engine))
 
+    def with_bank(self, bank: TaskVectorBank) -> Solver:
+        """The same with other task vectors."""
+        return Solver(
+            self.engine, bank=bank, config=self.config, templates=self.templates, tune_lr=self.tune_lr
+        )
+
     def text(self, problem: Problem) -> Tensor:
         """The embeddings of the class names, or prototypes of the shots where none reads them, (C D)."""
-        return self.engine.starting_head(problem.support)
+        return self.engine.starting_head(problem.support, templates=self.templates)
+
+    def facts(self, method: StudyMethod) -> dict[str, Any]:
+        """What a method's answers depend on besides the model and the problem."""
+        return {**method.facts(self), **_template_facts(self.templates)}
 
     def _zero_shot(self, pixels: Tensor) -> TimedFeatures:
         """Features of pixels (N 3 S S) under the base model."""
@@ -201,6 +237,47 @@ def _fine_tuned(name: str, kind: str) -> StudyMethod:
     return StudyMethod(name, learn, lambda solver: _fine_tune_settings(solver, kind).as_dict())
 
 
+def _head_on_levels(
+    name: str, fit: Callable[[LabelledFeatures], Head | KernelRidge], *, views: int = 1
+) -> StudyMethod:
+    """A head on the features that `text-probe` has; the tower stays as it is."""
+
+    def learn(solver: Solver, problem: Problem) -> LearnedModel:
+        engine, text, pixels = solver.engine, solver.text(problem), solver.shots(problem)
+        start = time.perf_counter()
+        shots, features_of = read_levels(
+            engine, engine.backbone.visual, problem, text=text, pixels=pixels, views=views
+        )
+        head = fit(shots)
+        seconds = time.perf_counter() - start
+        return LearnedModel(lambda others: head.logits(features_of(others)).detach().cpu(), seconds)
+
+    return StudyMethod(name, learn, _no_facts)
+
+
+def _halfway_and_head(name: str, kind: str) -> StudyMethod:
+    """The image tower fine-tuned under the text head, half of the way kept, then the head of `auto`."""
+
+    def learn(solver: Solver, problem: Problem) -> LearnedModel:
+        engine, task = solver.engine, _training_task(solver, problem)
+        settings = _fine_tune_settings(solver, kind, seed=problem.seed, most=len(task.train))
+        visual = engine.backbone.visual
+        start = time.perf_counter()
+        tuned = drain(fine_tune(visual, task, settings=settings))
+        shots, features_of = read_levels(
+            engine,
+            move_halfway(visual, tuned.difference),
+            problem,
+            text=task.head,
+            pixels=task.train.pixels,
+        )
+        head = HEADS["text-probe"].fit_alone(shots)
+        seconds = time.perf_counter() - start
+        return LearnedModel(lambda others: head.logits(features_of(others)).detach().cpu(), seconds)
+
+    return StudyMethod(name, learn, lambda solver: _fine_tune_settings(solver, kind).as_dict())
+
+
 def _fine_tune_settings(
     solver: Solver, kind: str, *, seed: int = 0, most: int | None = None
 ) -> FineTuneSettings:
@@ -208,9 +285,16 @@ def _fine_tune_settings(
 
     The learning rates are those of the training of task vectors (`bank.train`), so no target chose them.
     """
-    batch, steps = solver.budget.batch, max(1, solver.budget.steps)
+    budget = effective_few_shot_config(solver.config, FEW_SHOT_METHODS[ZERO_SHOT], images=most or 1)
+    batch, steps = budget.batch, max(1, budget.steps)
     return FineTuneSettings(
-        kind=kind, steps=steps, batch=min(batch, most or batch), warm_up=steps // 4, rank=RANK, seed=seed
+        kind=kind,
+        steps=steps,
+        batch=min(batch, most or batch),
+        lr=solver.tune_lr,
+        warm_up=steps // 4,
+        rank=RANK,
+        seed=seed,
     )
 
 
@@ -240,7 +324,13 @@ def _product(name: str) -> StudyMethod:
         solver.text(problem)  # embed the names before the clock starts
         start = time.perf_counter()
         run = engine.few_shot(
-            problem.support, method=name, config=solver.config, bank=solver.bank, seed=problem.seed
+            problem.support,
+            method=name,
+            config=solver.config,
+            bank=solver.bank,
+            validation=None if name == AUTO else problem.validation,  # `auto` holds out shots instead
+            templates=solver.templates,
+            seed=problem.seed,
         )
         result = run.result()
         seconds = time.perf_counter() - start
@@ -251,7 +341,10 @@ def _product(name: str) -> StudyMethod:
         return LearnedModel(logits, seconds, result.fell_back, _kept_estimate(result))
 
     def facts(solver: Solver) -> dict[str, Any]:
-        return {**_bank_facts(solver.engine, solver.bank), "config": _config_key(solver.budget)}
+        return {
+            **_bank_facts(solver.engine, solver.bank),
+            **few_shot_facts(FEW_SHOT_METHODS[name], solver.config),
+        }
 
     return StudyMethod(name, learn, facts, mixes=True)
 
@@ -266,13 +359,34 @@ def _bank_facts(engine: Atlas, bank: TaskVectorBank | None) -> dict[str, Any]:
     return {"bank": used.fingerprint, "storage": used.storage}
 
 
+def _template_facts(templates: tuple[str, ...] | None) -> dict[str, Any]:
+    return {} if templates is None else {"templates": list(templates)}
+
+
 def _no_facts(_: object) -> dict[str, Any]:
     return {}
 
 
-def _config_key(config: FewShotConfig) -> dict[str, Any]:
-    """The config as the keys of measured rows have it: without epochs where none are asked for."""
-    return {name: value for name, value in config.as_dict().items() if (name, value) != ("epochs", 0)}
+def few_shot_facts(row: Method, config: FewShotConfig) -> dict[str, Any]:
+    """What a method of the product learns with: the settings of its runs, and what its row says besides.
+
+    `share` is as given, and epochs stand here where there are any: so the rows of a method without settings
+    of its own keep their keys.
+    """
+    settings = effective_few_shot_config(config, row, images=1).as_dict() | {"share": config.share}
+    if not settings["epochs"]:
+        del settings["epochs"]
+    return {"config": settings, **_row_facts(row)}
+
+
+def _row_facts(row: Method) -> dict[str, Any]:
+    """What a row says of learning besides its settings, where that is not what most rows say."""
+    usual, told = Method(name="", help=""), ("name", "help", "title", "head", "objective", "settings")
+    found = {one.name: getattr(row, one.name) for one in fields(Method) if one.name not in told}
+    other = {name: value for name, value in found.items() if value != getattr(usual, name)}
+    if "layout" in other:
+        other["layout"] = asdict(row.layout)
+    return {"row": other} if other else {}
 
 
 _FEW_SHOT = (
@@ -284,6 +398,10 @@ _FEW_SHOT = (
     ),
     _fine_tuned("finetune", "standard"),
     _fine_tuned("lora", "lora"),
+    _head_on_levels("linear-probe-levels", Probe.fitted),
+    _head_on_levels("kernel-ridge", KernelRidge.fitted, views=0),
+    _halfway_and_head("finetune-half+head", "standard"),
+    _halfway_and_head("lora-half+head", "lora"),
     *(
         _product(name)
         for name, row in FEW_SHOT_METHODS.items()
@@ -307,11 +425,17 @@ class UnlabelledSolver:
     engine: Atlas
     bank: TaskVectorBank | None = None
     config: TestTimeConfig | None = None
+    templates: tuple[str, ...] | None = None  # of the class names; None for the model's own
+
+    def facts(self, method: UnlabelledStudyMethod) -> dict[str, Any]:
+        """What a method's answers depend on besides the model and the images."""
+        return {**method.facts(self), **_template_facts(self.templates)}
 
     @property
-    def budget(self) -> TestTimeConfig:
-        """The config, or the product's own."""
-        return self.config or TestTimeConfig()
+    def budget(self) -> TestTimeRunSettings:
+        """The config, with the product's own values where it has none."""
+        given = self.config or TestTimeConfig()
+        return effective_test_time_config(given, UNLABELLED_METHODS[ZERO_SHOT], images=1)
 
 
 Solve = Callable[[UnlabelledSolver, DrawnRoll, int], MethodAnswer]  # the number is the seed
@@ -334,14 +458,20 @@ def _objective(name: str) -> UnlabelledStudyMethod:
         engine, bank = solver.engine, solver.bank
         start = time.perf_counter()
         run = engine.test_time(
-            roll.images, roll.classes, objective=name, config=solver.config, bank=bank, seed=seed
+            roll.images,
+            roll.classes,
+            objective=name,
+            config=solver.config,
+            bank=bank,
+            templates=solver.templates,
+            seed=seed,
         )
         result = run.result()
         seconds = time.perf_counter() - start
         logits = engine.logits(result.recipe, roll.pixels, bank=bank)
         return MethodAnswer(logits.cpu(), seconds, result.fell_back, kept=result.recipe.method)
 
-    return UnlabelledStudyMethod(name, solve, _mixing_facts)
+    return UnlabelledStudyMethod(name, solve, functools.partial(_mixing_facts, name))
 
 
 def _norm_baseline(name: str) -> UnlabelledStudyMethod:
@@ -350,18 +480,26 @@ def _norm_baseline(name: str) -> UnlabelledStudyMethod:
     def solve(solver: UnlabelledSolver, roll: DrawnRoll, seed: int) -> MethodAnswer:
         start = time.perf_counter()
         run = solver.engine.test_time_norms(
-            roll.images, roll.classes, method=name, config=solver.budget, bank=solver.bank, seed=seed
+            roll.images,
+            roll.classes,
+            method=name,
+            config=solver.config,
+            bank=solver.bank,
+            templates=solver.templates,
+            seed=seed,
         )
         logits = run.result().logits
         return MethodAnswer(logits, time.perf_counter() - start)
 
-    return UnlabelledStudyMethod(name, solve, _config_facts)
+    return UnlabelledStudyMethod(name, solve, functools.partial(_config_facts, name.removeprefix("ln-")))
 
 
 def _solve_stream(solver: UnlabelledSolver, roll: DrawnRoll, seed: int) -> MethodAnswer:
     """`auto` on a stream: each image is answered at once, by what was learned from it and those before."""
     start = time.perf_counter()
-    stream = solver.engine.stream(roll.classes, learning=solver.config, bank=solver.bank, seed=seed)
+    stream = solver.engine.stream(
+        roll.classes, learning=solver.config, bank=solver.bank, templates=solver.templates, seed=seed
+    )
     predictions = join_predictions([stream.answer(image) for image in roll.images])
     return MethodAnswer(predictions.probs.log(), time.perf_counter() - start, stream.result().fell_back)
 
@@ -370,24 +508,29 @@ def _solve_zero_shot(solver: UnlabelledSolver, roll: DrawnRoll, _: int) -> Metho
     """Zero-shot: nothing is learned, so it takes no time."""
     engine = solver.engine
     features = unit_features(engine, engine.backbone.visual, roll.pixels)
-    text = engine.head(roll.classes).clone()
+    text = engine.head(roll.classes, templates=solver.templates).clone()
     return MethodAnswer(text_logits(features, text, logit_scale=engine.backbone.logit_scale).cpu(), 0.0)
 
 
-def _mixing_facts(solver: UnlabelledSolver) -> dict[str, Any]:
-    return {**_bank_facts(solver.engine, solver.bank), **_config_facts(solver)}
+def _mixing_facts(name: str, solver: UnlabelledSolver) -> dict[str, Any]:
+    return {**_bank_facts(solver.engine, solver.bank), **_config_facts(name, solver)}
 
 
-def _config_facts(solver: UnlabelledSolver) -> dict[str, Any]:
-    return {"config": solver.budget.as_dict()}
+def _config_facts(name: str, solver: UnlabelledSolver) -> dict[str, Any]:
+    """What a method learns with: the settings of its runs, and what its row says besides."""
+    row, given = UNLABELLED_METHODS[name], solver.config or TestTimeConfig()
+    settings = effective_test_time_config(given, row, images=1).as_dict()
+    if given.steps is not None:
+        settings["steps"] = given.steps  # a run may take more, which its images decide
+    return {"config": settings, **_row_facts(row)}
 
 
 _UNLABELLED = (
     UnlabelledStudyMethod(ZERO_SHOT, _solve_zero_shot, _no_facts, mixes=False),
-    *(_norm_baseline(name) for name in methods.NORM_BASELINES),
-    *(_objective(name) for name in methods.UNLABELLED_METHODS if name not in (ZERO_SHOT, AUTO)),
+    *(_norm_baseline(name) for name in NORM_BASELINES),
+    *(_objective(name) for name in UNLABELLED_METHODS if name not in (ZERO_SHOT, AUTO)),
     _objective(AUTO),
-    UnlabelledStudyMethod(STREAM, _solve_stream, _mixing_facts),
+    UnlabelledStudyMethod(STREAM, _solve_stream, functools.partial(_mixing_facts, AUTO)),
 )
 
 UNLABELLED_STUDY_METHODS = MappingProxyType({row.name: row for row in _UNLABELLED})

@@ -19,9 +19,11 @@ from atlas_engine.views.tables import markdown_table, table
 
 __all__ = [
     "MEAN",
+    "ClusteredRow",
     "Mean",
     "ResultTable",
     "ScoredRow",
+    "clustered_mean",
     "count_range",
     "distinct",
     "grid_values",
@@ -61,7 +63,7 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean and standard deviation over seeds; no deviation where there is one seed."""
+    """A mean and its spread: the deviation over seeds, or the error over data sets; None for a single one."""
 
     mean: float
     spread: float | None
@@ -86,7 +88,17 @@ class ScoredRow(Protocol):
         ...
 
 
+class ClusteredRow(ScoredRow, Protocol):
+    """A scored row of a named data set."""
+
+    @property
+    def dataset(self) -> str:
+        """The data set's name."""
+        ...
+
+
 Scored = TypeVar("Scored", bound=ScoredRow)
+Clustered = TypeVar("Clustered", bound=ClusteredRow)
 Line = TypeVar("Line")
 
 
@@ -97,6 +109,21 @@ def seed_mean(rows: Sequence[Scored], number: Callable[[Scored], float] = lambda
     seeds = sorted({row.seed for row in rows})
     means = [statistics.fmean(number(row) for row in rows if row.seed == seed) for seed in seeds]
     return Mean(statistics.fmean(means), statistics.stdev(means) if len(means) > 1 else None)
+
+
+def clustered_mean(
+    rows: Sequence[Clustered], number: Callable[[Clustered], float] = lambda row: row.accuracy
+) -> Mean:
+    """Mean over data sets of a number's mean within each; the spread is the standard error of that mean.
+
+    Problems of one data set resemble each other, so data sets are counted, not problems.
+    """
+    if not rows:
+        raise EvalError("there is no row to take the mean of. Name what was measured.")
+    names = distinct(rows, "dataset")
+    means = [statistics.fmean(number(row) for row in rows if row.dataset == name) for name in names]
+    error = statistics.stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
+    return Mean(statistics.fmean(means), error)
 
 
 def distinct(rows: Sequence[object], field: str) -> tuple[str, ...]:

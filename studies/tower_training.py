@@ -21,16 +21,16 @@ import torch
 from torch import Tensor
 
 from atlas_engine import runtime
-from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.optimise import optimise
 from atlas_engine.adapt.samplers import LabelledSampler, TaskSampler
+from atlas_engine.adapt.settings import FewShotRunSettings
 from atlas_engine.adapt.trainable import Trainable, TrainableCoefficients
 from atlas_engine.adapt.trainable_part import FrozenSplit
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import BlockTable, block_table
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.compose import Composer
-from atlas_engine.compose.encoder import ComposedEncoder
+from atlas_engine.compose.linearised import make_encoder
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.augment import Augment
 from atlas_engine.data.folders import ClassFolder
@@ -69,9 +69,9 @@ class TowerTrainingSettings(Settings):
     batch: int = setting(16, help="images a step", low=1)
     lr: float = setting(0.2, help="learning rate of the first step, for coefficients", low=0.0)
 
-    def loop(self) -> FewShotConfig:
+    def loop(self) -> FewShotRunSettings:
         """The same as the engine's loop takes it."""
-        return FewShotConfig(
+        return FewShotRunSettings(
             share=self.share, views=self.views, steps=self.steps, batch=self.batch, lr=self.lr
         )
 
@@ -124,7 +124,7 @@ class TowerTrainer:
         """The coefficients of a bank's vectors, from zero on."""
         composer = Composer(self._theta0, self.restrict(bank), layout)
         return TrainableCoefficients(
-            ComposedEncoder(self._tower, composer),
+            make_encoder(self._tower, composer),
             text,
             logit_scale=self.engine.backbone.logit_scale,
             start=composer.initial().unsqueeze(0),

@@ -18,14 +18,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.adapt.settings import FewShotConfig
 from atlas_engine.clip.backbone import Preprocessing
-from atlas_engine.config import Settings, setting
+from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.errors import EvalError
 from atlas_engine.views.heatmap import Grid
 from studies.corruptions import CORRUPTIONS, Corruption
 from studies.grid import Cell, Ledger, OnStart, StudyRow, drop_repeats, ignore_note, run_grid
+from studies.learning import LearningSettings
 from studies.methods import STUDY_METHODS, ZERO_SHOT, LearnedModel, Solver, StudyMethod, find_study_method
 from studies.problems.draw import draw_classes, draw_per_class, read_pixels, with_classes
 from studies.problems.few_shot import Problem, StudySettings, draw_problem
@@ -50,7 +51,7 @@ DAMAGES = ("gaussian-noise:3", "motion-blur:3", "fog:3", "jpeg:3")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferSettings(Settings):
+class TransferSettings(LearningSettings):
     """Which problems are drawn, how their images are corrupted, which methods solve them, and how long."""
 
     shots: int = setting(16, help="images of a class to learn from", low=1)
@@ -61,8 +62,6 @@ class TransferSettings(Settings):
     damages: tuple[str, ...] = setting(DAMAGES, help="what is done to images of the source, as fog:3")
     max_classes: int = setting(10, help="most classes of a problem", low=2)
     max_test: int = setting(150, help="most images of a domain to measure on", low=2)
-    steps: int | None = setting(None, help="optimiser steps of all that train; none is the product's", low=1)
-    batch: int | None = setting(None, help="images a step; none is the product's", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,8 +74,7 @@ class TransferSettings(Settings):
 
     def budget(self) -> FewShotConfig | None:
         """The config of all that train; None leaves it to the product."""
-        given = {name: getattr(self, name) for name in ("steps", "batch")}
-        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen = self.given()
         return FewShotConfig(**chosen) if chosen else None
 
     def draws(self) -> StudySettings:
@@ -168,7 +166,7 @@ def _cell(
             fell_back=model.fell_back,
         )
 
-    facts = (solver.engine.fingerprint, problem.digest, problem.seed, method.name, method.facts(solver))
+    facts = (solver.engine.fingerprint, problem.digest, problem.seed, method.name, solver.facts(method))
     return Cell(
         f"{source}, {method.name}",
         ("transfer", *facts, domain.digest),

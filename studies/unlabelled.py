@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from atlas_engine.adapt.unlabelled import TestTimeConfig
-from atlas_engine.config import Settings, setting
+from atlas_engine.adapt.settings import TestTimeConfig
+from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.errors import ConfigError
 from studies.corruptions import Corruption
 from studies.grid import Cell, Ledger, OnStart, StudyRow, drop_repeats, ignore_note, run_grid
+from studies.learning import PRODUCT, LearningSettings
 from studies.methods import (
     AUTO,
     UNLABELLED_STUDY_METHODS,
@@ -42,7 +43,7 @@ WHOLE = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnlabelledStudySettings(Settings):
+class UnlabelledStudySettings(LearningSettings):
     """Which rolls are drawn, which methods name their images, and how much those may learn."""
 
     methods: tuple[str, ...] = setting(
@@ -57,12 +58,8 @@ class UnlabelledStudySettings(Settings):
     seeds: int = setting(3, help="draws from each folder", low=1)
     max_classes: int | None = setting(None, help="most classes that are asked for, drawn by seed", low=2)
     max_size: int | None = setting(None, help=f"most images that {WHOLE} stands for", low=1)
-    steps: int | None = setting(None, help="optimiser steps of all that train; none is the product's", low=0)
-    batch: int | None = setting(None, help="images a step; none is the product's", low=1)
-    lr: float | None = setting(None, help="learning rate of the first step; none is the product's", low=0.0)
-    epochs: int | None = setting(None, help="passes over the images, at least; none is the product's", low=0)
-    share: float | None = setting(
-        None, help="share of the tower that task vectors may move; none is the product's", low=0.0, high=1.0
+    steps: int | None = setting(
+        None, help="optimiser steps of all that train, or more for the epochs", low=0, unset=PRODUCT
     )
 
     def __post_init__(self) -> None:
@@ -72,8 +69,7 @@ class UnlabelledStudySettings(Settings):
 
     def budget(self) -> TestTimeConfig | None:
         """The config of all that train; None leaves it to the product."""
-        given = {name: getattr(self, name) for name in ("steps", "batch", "lr", "epochs", "share")}
-        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen = self.given()
         return TestTimeConfig(**chosen) if chosen else None
 
     def max_images(self, size: str) -> int | None:
@@ -177,7 +173,7 @@ class _RollTrial:
                 self.corruption_name,
                 self.drawn.seed,
                 method.name,
-                method.facts(self.solver),
+                self.solver.facts(method),
             ),
             lambda: self.measure(method, positions, present, size).as_dict(),
             UnlabelledRow,

@@ -22,7 +22,7 @@ from atlas_engine.adapt.methods import ZERO_SHOT
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.edit import ties_contributions
 from atlas_engine.compose.compose import Composer
-from atlas_engine.compose.encoder import materialise
+from atlas_engine.compose.linearised import tower_at
 from atlas_engine.config import setting
 from atlas_engine.engine import Atlas
 from atlas_engine.views.heatmap import Grid
@@ -46,15 +46,10 @@ class AdditionSettings(PoolSettings):
     """Which problems are drawn, and which methods are compared on them."""
 
     methods: tuple[str, ...] = setting(ADD_METHODS, help="ways to add", choices=ADD_METHODS)
-    steps: int | None = setting(None, help="optimiser steps of all that learn; none is the product's", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         drop_repeats(self, "methods")
-
-    def config(self) -> AddConfig:
-        """The engine's config."""
-        return AddConfig() if self.steps is None else AddConfig(steps=self.steps)
 
 
 @dataclass(frozen=True)
@@ -79,10 +74,15 @@ def run_addition(
     tasks: Mapping[str, VectorTask],
     *,
     settings: AdditionSettings,
+    config: AddConfig | None = None,
     ledger: Ledger,
     on_start: OnStart = ignore_note,
 ) -> Iterator[tuple[list[AdditionRow], bool]]:
-    """The rows of each method, seed by seed, and whether they were measured now."""
+    """The rows of each method, seed by seed, and whether they were measured now.
+
+    `config` is how all methods learn, by default the engine's; those with TIES have a rate and a search of
+    their own.
+    """
     shape = engine.backbone.preprocessing
 
     def cells_of(_: str, given: Mapping[str, VectorTask], seed: int) -> Iterator[Cell[list[AdditionRow]]]:
@@ -90,7 +90,7 @@ def run_addition(
             name: draw_unseen_problem(task.folder, task.pool, shape, settings=settings, seed=seed)
             for name, task in given.items()
         }
-        trial = _AdditionTrial(engine, dict(given), problems, settings.config(), seed, ledger)
+        trial = _AdditionTrial(engine, dict(given), problems, config or AddConfig(), seed, ledger)
         for method in settings.methods:
             yield trial.cell(method)
 
@@ -175,12 +175,12 @@ class _AdditionTrial:
         return measured
 
     def own_accuracies(self) -> dict[str, float]:
-        """Of θ0 + τ by task."""
+        """Of each task's own vector at λ = 1, by task."""
         visual, found = self.engine.backbone.visual, {}
         for name, problem in self.problems.items():
             own = self.engine.bank.select([self.tasks[name].vector])
             composer = Composer(dict(visual.named_parameters()), own)
-            tower = materialise(visual, composer.compose(composer.initial(1.0)))
+            tower = tower_at(visual, composer, composer.initial(1.0))
             found[name] = accuracy(self.engine, tower, problem)
         return found
 

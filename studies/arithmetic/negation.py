@@ -68,17 +68,10 @@ class NegationSettings(PoolSettings):
     )
     control_classes: int = setting(20, help="most classes of the control", low=2)
     control_test: int = setting(300, help="most images of the control to measure on", low=2)
-    keep: float = setting(0.95, help="share of the control's zero-shot accuracy to keep", low=0, high=1)
-    steps: int | None = setting(None, help="optimiser steps; none is the product's", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         drop_repeats(self, "methods")
-
-    def config(self) -> NegateConfig:
-        """The engine's config."""
-        chosen = NegateConfig(keep=self.keep)
-        return chosen if self.steps is None else NegateConfig(keep=self.keep, steps=self.steps)
 
     def control(self) -> PoolSettings:
         """How the control is drawn."""
@@ -119,10 +112,11 @@ def run_negation(
     control: ClassFolder,
     *,
     settings: NegationSettings,
+    config: NegateConfig | None = None,
     ledger: Ledger,
     on_start: OnStart = ignore_note,
 ) -> Iterator[tuple[NegationRow, bool]]:
-    """Every row, and whether it was measured now."""
+    """Every row, and whether it was measured now. `config` is how methods learn, by default the engine's."""
     shape = engine.backbone.preprocessing
 
     @functools.lru_cache(maxsize=1)  # all targets of a seed share its control
@@ -131,7 +125,9 @@ def run_negation(
 
     def cells_of(dataset: str, task: VectorTask, seed: int) -> Iterator[Cell[NegationRow]]:
         problem = draw_unseen_problem(task.folder, task.pool, shape, settings=settings, seed=seed)
-        trial = _NegationTrial(engine, dataset, task, problem, control_problem(seed), settings.config())
+        trial = _NegationTrial(
+            engine, dataset, task, problem, control_problem(seed), config or NegateConfig()
+        )
         for name in settings.methods:
             yield trial.cell(name)
 

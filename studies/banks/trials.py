@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from atlas_engine.adapt.methods import FEW_SHOT_METHODS
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.data.folders import ClassFolder
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import EvalError
 from studies.grid import Cell, Ledger, OnStart, StudyRow, ignore_note, run_grid
+from studies.methods import few_shot_facts
 from studies.problems.few_shot import Problem, StudySettings, accuracy, draw_problem
 
 __all__ = ["ALL", "BankVariant", "Trial", "run_trials", "whole_bank_variant"]
@@ -96,10 +98,10 @@ class _TrialProblem:
         return accuracy(self.engine, self.engine.backbone.visual, self.problem)
 
     def cell(self, variant: BankVariant) -> Cell[Trial]:
-        problem, loop = self.problem, self.settings.loop().as_dict()
+        problem, learning = self.problem, few_shot_facts(FEW_SHOT_METHODS["atlas"], self.settings.loop())
         return Cell(
             f"{problem.target}, {variant.name}",
-            (self.engine.fingerprint, *variant.identity, problem.digest, problem.seed, loop),
+            (self.engine.fingerprint, *variant.identity, problem.digest, problem.seed, learning),
             lambda: self.carry_out(variant).as_dict(),
             Trial,
             {"arm": variant.name, "target": problem.target},
@@ -113,7 +115,7 @@ class _TrialProblem:
             problem.support, method="atlas", config=self.settings.loop(), bank=bank, seed=problem.seed
         )
         result = run.result()
-        tower = self.engine.adapted(result.recipe, bank=bank)
+        tower = self.engine.tower(result.recipe, bank=bank)
         losses = [step.loss for step in result.history]
         return Trial(
             arm=variant.name,

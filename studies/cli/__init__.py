@@ -27,6 +27,7 @@ COMMANDS: CommandTable = {
     "eval negate": CommandRow("studies.cli.arithmetic:negate", "Compare ways to forget."),
     "eval add": CommandRow("studies.cli.arithmetic:add", "Compare ways to add tasks."),
     "eval transfer": CommandRow("studies.cli.transfer:transfer", "Learn on one domain, ask about others."),
+    "eval trust": CommandRow("studies.cli.trust:trust", "Measure whether results can be trusted."),
     "eval peft": CommandRow("studies.cli.peft:peft", "Compare coefficients in K parts with LoRA."),
     "eval true-clip": CommandRow(
         "studies.cli.true_clip:true_clip", "Compare few-shot methods on a true CLIP tower."
@@ -36,6 +37,9 @@ COMMANDS: CommandTable = {
     ),
     "eval donors": CommandRow("studies.cli.bank:donors", "What each vector of a bank is good for."),
     "eval bits": CommandRow("studies.cli.bank:bits", "What a bank loses in fewer bits."),
+    "eval exports": CommandRow(
+        "studies.cli.exports:exports", "Compare exported ONNX files with the library."
+    ),
     "eval selection": CommandRow("studies.cli.bank:selection", "Which vectors to use, if only some."),
     "model": GroupRow(
         "The model that ships, and others.", ("atlas model align --help", "atlas model compare --help")

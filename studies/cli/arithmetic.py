@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
 from atlas_engine.cli.options import (
     PATH,
     all_of,
@@ -53,6 +54,7 @@ shared_options = all_of(
     "--control", type=PATH, required=True, metavar="DIR", help="a set to keep, one sub-folder a class"
 )
 @settings(NegationSettings)
+@settings(NegateConfig, "learning")
 def negate(
     *,
     folders: tuple[Path, ...],
@@ -61,6 +63,7 @@ def negate(
     bank: Path | None,
     track_pattern: str | None,
     config: NegationSettings,
+    learning: NegateConfig,
     files: ReportFiles,
 ) -> None:
     """Compare ways to forget.
@@ -78,11 +81,10 @@ def negate(
         targets = _find_vectors(engine, read_folders(folders, track_pattern=track_pattern))
         rows = measure_with_progress(
             lambda on_start: run_negation(
-                engine, targets, kept, settings=config, ledger=ledger, on_start=on_start
+                engine, targets, kept, settings=config, config=learning, ledger=ledger, on_start=on_start
             ),
             config.seeds * len(targets) * len(config.methods),
         )
-        learning = config.config()
         about = (
             f"{_about(engine, config)} The control has at most {config.control_classes} classes and "
             f"{config.control_test} images to measure on; {learning.keep:.0%} of its zero-shot accuracy is "
@@ -101,6 +103,7 @@ def negate(
 @folders_argument("a task, whose own vector is in the bank; at least two")
 @shared_options
 @settings(AdditionSettings)
+@settings(AddConfig, "learning")
 def add(
     *,
     folders: tuple[Path, ...],
@@ -108,6 +111,7 @@ def add(
     bank: Path | None,
     track_pattern: str | None,
     config: AdditionSettings,
+    learning: AddConfig,
     files: ReportFiles,
 ) -> None:
     """Compare ways to add tasks.
@@ -124,11 +128,12 @@ def add(
     with open_atlas(model, bank=bank) as engine:
         tasks = _find_vectors(engine, read_folders(folders, track_pattern=track_pattern))
         by_method = measure_with_progress(
-            lambda on_start: run_addition(engine, tasks, settings=config, ledger=ledger, on_start=on_start),
+            lambda on_start: run_addition(
+                engine, tasks, settings=config, config=learning, ledger=ledger, on_start=on_start
+            ),
             config.seeds * len(config.methods),
         )
         rows = [row for several in by_method for row in several]
-        learning = config.config()
         about = (
             f"{_about(engine, config)} What learns takes {learning.steps} steps of {learning.batch} over the "
             f"last {learning.share:.0%} of the weights."

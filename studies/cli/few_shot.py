@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atlas_engine.cli.options import command, settings, track_pattern_option
+from atlas_engine.cli.options import command, settings, templates_option, track_pattern_option
 from studies.cli.eval_options import (
     RESUMES,
     ReportFiles,
@@ -31,6 +31,7 @@ __all__ = ["few_shot"]
 )
 @comparison_options
 @track_pattern_option
+@templates_option
 @settings(FewShotStudySettings)
 def few_shot(
     *,
@@ -39,6 +40,7 @@ def few_shot(
     bank: Path | None,
     without: tuple[str, ...] | None,
     track_pattern: str | None,
+    templates: tuple[str, ...],
     config: FewShotStudySettings,
     files: ReportFiles,
 ) -> None:
@@ -47,7 +49,13 @@ def few_shot(
     Each seed draws classes, shots and test images that no method has seen; all methods get the same.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.few_shot import few_shot_grid, few_shot_tables, require_enough_images, run_few_shot
+    from studies.few_shot import (
+        count_rows,
+        few_shot_grid,
+        few_shot_tables,
+        require_enough_images,
+        run_few_shot,
+    )
     from studies.methods import STUDY_METHODS, Solver
 
     named = read_folders(folders, track_pattern=track_pattern)
@@ -55,10 +63,12 @@ def few_shot(
     ledger = files.ledger()
     with open_atlas(model, bank=bank) as engine:
         vectors = bank_for(engine, named, without=without, chosen=config.methods, methods=STUDY_METHODS)
-        solver = Solver(engine, bank=vectors, config=config.budget())
+        solver = Solver(
+            engine, bank=vectors, config=config.budget(), templates=templates, tune_lr=config.tune_lr
+        )
         rows = measure_with_progress(
             lambda on_start: run_few_shot(solver, named, settings=config, ledger=ledger, on_start=on_start),
-            len(named) * config.seeds * len(config.shots) * len(config.methods),
+            count_rows(config, folders=len(named)),
         )
         about, data = _about(solver, config), [row.as_dict() for row in rows]
     print_report(files, data, few_shot_tables(rows), about, grid=few_shot_grid(rows))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from atlas_engine.cli.options import PATH, command, settings
+from atlas_engine.cli.options import PATH, command, settings, templates_option
 from studies.cli.eval_options import (
     RESUMES,
     ReportFiles,
@@ -42,6 +42,7 @@ __all__ = ["transfer"]
     metavar="DIR",
     help="another domain: asked about after each DIR whose classes it has; may be repeated",
 )
+@templates_option
 @settings(TransferSettings)
 def transfer(
     *,
@@ -50,6 +51,7 @@ def transfer(
     model: str,
     bank: Path | None,
     without: tuple[str, ...] | None,
+    templates: tuple[str, ...],
     config: TransferSettings,
     files: ReportFiles,
 ) -> None:
@@ -69,7 +71,7 @@ def transfer(
     ledger = files.ledger()
     with open_atlas(model, bank=bank) as engine:
         vectors = bank_for(engine, every, without=without, chosen=config.methods, methods=STUDY_METHODS)
-        solver = Solver(engine, bank=vectors, config=config.budget())
+        solver = Solver(engine, bank=vectors, config=config.budget(), templates=templates)
         rows = measure_with_progress(
             lambda on_start: run_transfer(
                 solver, sources, others, settings=config, ledger=ledger, on_start=on_start

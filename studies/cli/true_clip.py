@@ -72,8 +72,8 @@ def true_clip(
     of the same norms. Give --model clip-vit-b-16-visual-128 after `atlas model fetch`.
     """
     from atlas_engine.engine import open as open_atlas
-    from studies.few_shot import require_enough_images
-    from studies.true_clip import count_rows, run_true_clip, true_clip_tables
+    from studies.few_shot import count_rows, few_shot_tables, require_enough_images
+    from studies.true_clip import run_true_clip
 
     targets, sources = read_folders(folders), read_folders(bank_sets)
     if not train_only:
@@ -88,10 +88,10 @@ def true_clip(
             lambda on_start: run_true_clip(
                 engine, bank, targets, settings=config, ledger=ledger, on_start=on_start
             ),
-            count_rows(config, targets=len(targets)),
+            count_rows(config, folders=len(targets)),
         )
         about = f"{describe_model(engine, bank)}; {config.seeds} seed(s)."
-    print_report(files, [row.as_dict() for row in rows], true_clip_tables(rows), about)
+    print_report(files, [row.as_dict() for row in rows], few_shot_tables(rows), about)
 
 
 def _train(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from atlas_engine.cli.options import command, settings, word_list
+from atlas_engine.cli.options import command, settings, templates_option, word_list
 from atlas_engine.errors import ConfigError, unknown_name
 from studies.cli.eval_options import (
     RESUMES,
@@ -56,6 +56,7 @@ def _corruptions(text: str) -> list[Corruption | None]:
     metavar="NAME,NAME",
     help="folders that are of a shifted domain as they are: the tables count them among the shifted",
 )
+@templates_option
 @settings(UnlabelledStudySettings)
 def test_time(
     *,
@@ -65,6 +66,7 @@ def test_time(
     without: tuple[str, ...] | None,
     corrupt: tuple[list[Corruption | None], ...],
     shifted: tuple[str, ...] | None,
+    templates: tuple[str, ...],
     config: UnlabelledStudySettings,
     files: ReportFiles,
 ) -> None:
@@ -73,6 +75,7 @@ def test_time(
     Each seed draws classes and an order of images; a method sees the first n without labels, and is scored on
     the same. All methods get the same, and larger rolls begin with smaller ones.
     """
+    from atlas_engine.clip.templates import find_templates
     from atlas_engine.engine import open as open_atlas
     from studies.methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
     from studies.unlabelled import run_unlabelled
@@ -88,7 +91,8 @@ def test_time(
         vectors = bank_for(
             engine, named, without=without, chosen=config.methods, methods=UNLABELLED_STUDY_METHODS
         )
-        solver = UnlabelledSolver(engine, vectors, config.budget())
+        sentences = find_templates(templates) if templates else None
+        solver = UnlabelledSolver(engine, vectors, config.budget(), sentences)
         rows = measure_with_progress(
             lambda on_start: run_unlabelled(
                 solver, named, corruptions=corruptions, settings=config, ledger=ledger, on_start=on_start

@@ -64,7 +64,7 @@ GARMENTS = (
 OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 _SMALL, _CIFAR = 28, 32  # px, the side of an image
-_STRIP_LIMITS = ImageLimits(max_bytes=32 << 20, keep_side=_CIFAR * _CIFAR)
+_STRIP_LIMITS = ImageLimits(max_bytes=32 << 20, keep_side=_CIFAR * _CIFAR, keep_pixels=40_000_000)
 
 
 def mnist(archive: Path) -> Iterator[SetExample]:

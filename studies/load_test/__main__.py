@@ -29,7 +29,10 @@ WHAT = "the app with its bundled model, asked through gradio_client and, where i
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print a table, and write the JSON; 1 when a promise was not kept."""
     given = _parser().parse_args(arguments)
-    with TemporaryDirectory(prefix="atlas-crowd-") as name, serve(Path(name)) as server:
+    with (
+        TemporaryDirectory(prefix="atlas-crowd-") as name,
+        serve(Path(name), ATLAS_PROXIES="127.0.0.1") as server,
+    ):
         _say(f"serving at {server.address}; load {_load()}")
         promises, memory = _measure(server, Path(name), visitors=given.visitors, runs=given.runs)
     rows = [(one.measure, _number(one.value), _number(one.most), one.unit, _mark(one)) for one in promises]

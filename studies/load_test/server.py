@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class Server:
 
     process: subprocess.Popen[str]
     folder: Path
+    metrics_port: int | None = None
     lines: list[str] = field(default_factory=list)
     listener: threading.Thread = field(init=False)
 
@@ -45,8 +46,8 @@ class Server:
     @property
     def address(self) -> str:
         """Where the page is."""
-        found = re.search(r"http://\S+", self.log)
-        return found[0].rstrip("/") if found else ""
+        found = re.search(r"ready: open (http://\S+)", self.log)
+        return found[1].rstrip("/") if found else ""
 
     @property
     def log(self) -> str:
@@ -56,42 +57,65 @@ class Server:
     @property
     def resident_megabytes(self) -> float | None:
         """Memory that the app holds now; None where the system does not tell."""
+        return self._status("VmRSS")
+
+    @property
+    def peak_megabytes(self) -> float | None:
+        """The most memory that the app has held."""
+        return self._status("VmHWM")
+
+    @property
+    def open_files(self) -> int | None:
+        """Files and connections that the app has open."""
+        try:
+            return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+        except OSError:
+            return None
+
+    def _status(self, name: str) -> float | None:
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         except OSError:
             return None
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        found = re.search(rf"{name}:\s+(\d+) kB", status)
         return int(found[1]) / 1024 if found else None
 
 
 @contextlib.contextmanager
-def serve(folder: Path, **environment: str) -> Iterator[Server]:
+def serve(folder: Path, *, metrics: bool = False, **environment: str) -> Iterator[Server]:
     """The app for as long as the block lasts."""
-    server = start_server(folder, **environment)
+    server = start_server(folder, metrics=metrics, **environment)
     try:
         yield server
     finally:
         stop_server(server)
 
 
-def start_server(folder: Path, **environment: str) -> Server:
-    """The app on a free port, with its cache and its uploads below `folder`, once its page can be opened."""
+def start_server(
+    folder: Path, *, prefix: Sequence[str] = (), metrics: bool = False, **environment: str
+) -> Server:
+    """The app on a free port, with its cache and its uploads below `folder`, once its page can be opened.
+
+    `prefix` is put before the command, as in `unshare --pid --fork`; with `metrics` they are served too.
+    """
+    metrics_port = _free_port() if metrics else None
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("ATLAS_", "GRADIO_"))}
     own = {
         "ATLAS_CACHE": str(folder / "cache"),
         "GRADIO_TEMP_DIR": str(folder / "uploads"),
         "GRADIO_SERVER_PORT": str(_free_port()),
         "TMPDIR": str(folder),
+        **({"ATLAS_METRICS_PORT": str(metrics_port)} if metrics else {}),
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "app"],
+        [*prefix, sys.executable, "-m", "app"],
         cwd=ROOT,
         env=inherited | own | environment,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
     )
-    server = Server(process, folder)
+    server = Server(process, folder, metrics_port)
     deadline = time.monotonic() + PATIENCE
     while READY not in server.log:
         if process.poll() is not None or time.monotonic() > deadline:
@@ -102,10 +126,10 @@ def start_server(folder: Path, **environment: str) -> Server:
 
 
 def stop_server(server: Server) -> None:
-    """End the app: terminate it, and kill it after ten seconds."""
+    """End the app: terminate it, and kill it where it does not end as it promises."""
     server.process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        server.process.wait(timeout=10)
+        server.process.wait(timeout=20)
     server.process.kill()
     server.listener.join(timeout=10)
     if server.process.stderr is not None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atlas_engine.adapt.arithmetic.recipes import task_columns
-from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.adapt.settings import FewShotConfig
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.config import Settings, setting
@@ -59,10 +59,17 @@ class StudySettings(Settings):
     steps: int = setting(10, help="optimiser steps", low=0)
     batch: int = setting(20, help="images a step", low=1)
     lr: float = setting(0.1, help="learning rate of the first step", low=0.0)
+    share: float | None = setting(
+        None,
+        help="share of the tower that task vectors may move",
+        low=0.0,
+        high=1.0,
+        unset="the product's own",
+    )
 
     def loop(self) -> FewShotConfig:
         """How coefficients are learned."""
-        return FewShotConfig(steps=self.steps, batch=self.batch, lr=self.lr)
+        return FewShotConfig(steps=self.steps, batch=self.batch, lr=self.lr, share=self.share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,32 +82,49 @@ class Problem:
     pixels: Tensor  # (N 3 S S) uint8, to measure on
     labels: Tensor  # (N)
     digest: str  # of all pixels, labels and class names
+    validation: Support | None = None  # more images of the same classes, to choose by
 
     def __repr__(self) -> str:
         return f"Problem({self.target}, seed {self.seed}, {self.support!r}, {len(self.labels)} to measure on)"
 
 
-def draw_problem(folder: ClassFolder, shape: Preprocessing, *, settings: StudySettings, seed: int) -> Problem:
-    """The problem of this seed, with as many shots of each class as asked for and as many test images."""
+def draw_problem(
+    folder: ClassFolder, shape: Preprocessing, *, settings: StudySettings, seed: int, validation: int = 0
+) -> Problem:
+    """The problem of this seed, with as many shots of each class as asked for and as many test images.
+
+    `validation` images of each class, which are neither, are there to choose by.
+    """
     drawn = draw_classes(folder, settings.max_classes, seed=seed)
     tests_per_class = max(1, settings.max_test // len(drawn.classes))
-    items = draw_per_class(drawn, SPARE * settings.shots + tests_per_class, seed=seed)
+    items = draw_per_class(drawn, SPARE * (settings.shots + validation) + tests_per_class, seed=seed)
     labels = tuple(item.label for item in items)
     pixels = read_pixels(items, shape)
     groups = near_duplicate_groups(pixels, labels, tracks=[item.track for item in items], alike=ALIKE)
     shots: list[int] = []
+    chosen_by: list[int] = []
     test: list[int] = []
     for label, name in enumerate(drawn.classes):
         own = [index for index, known in enumerate(labels) if known == label]
-        learned, held_out = _split_groups([groups[index] for index in own], settings.shots, name=name)
-        shots += [own[position] for position in learned]
-        test += [own[position] for position in held_out[:tests_per_class]]
-    support = Support(
-        tuple(as_image(items[index].name, pixels[index]) for index in shots),
-        tuple(labels[index] for index in shots),
-        drawn.display_names,
+        learned, rest = _take_groups(own, groups, settings.shots, name=name)
+        validated, held_out = _take_groups(rest, groups, validation, name=name) if validation else ([], rest)
+        shots += learned
+        chosen_by += validated
+        test += held_out[:tests_per_class]
+
+    def support(rows: Sequence[int]) -> Support:
+        images = tuple(as_image(items[index].name, pixels[index]) for index in rows)
+        return Support(images, tuple(labels[index] for index in rows), drawn.display_names)
+
+    problem = Problem(
+        target=folder.name,
+        seed=seed,
+        support=support(shots),
+        pixels=pixels[test],
+        labels=torch.tensor([labels[index] for index in test]),
+        digest="",
+        validation=support(chosen_by) if chosen_by else None,
     )
-    problem = Problem(folder.name, seed, support, pixels[test], torch.tensor([labels[i] for i in test]), "")
     return replace(problem, digest=_digest(problem))
 
 
@@ -159,6 +183,14 @@ def share_correct(logits: Tensor, labels: Tensor) -> float:
     return int((logits.argmax(dim=1).cpu() == labels).sum()) / len(labels)
 
 
+def _take_groups(
+    rows: Sequence[int], groups: Sequence[int], count: int, *, name: str
+) -> tuple[list[int], list[int]]:
+    """`count` of these rows, and those of the rest that share no group with them."""
+    taken, rest = _split_groups([groups[row] for row in rows], count, name=name)
+    return [rows[position] for position in taken], [rows[position] for position in rest]
+
+
 def _split_groups(groups: Sequence[int], shots: int, *, name: str) -> tuple[list[int], list[int]]:
     """Positions of the shots and of the rest: a shot from each group in turn, and no group on both sides.
 
@@ -183,7 +215,8 @@ def _split_groups(groups: Sequence[int], shots: int, *, name: str) -> tuple[list
 
 def _digest(problem: Problem) -> str:
     digest = hashlib.sha256(repr((problem.support.classes, problem.support.labels)).encode())
-    for image in problem.support.images:
+    chosen_by = () if problem.validation is None else problem.validation.images
+    for image in (*problem.support.images, *chosen_by):
         digest.update(image.digest.encode())
     digest.update(problem.pixels.numpy().data)
     digest.update(repr(problem.labels.tolist()).encode())

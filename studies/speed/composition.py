@@ -33,6 +33,7 @@ __all__ = [
     "CompositionCase",
     "ExpectedAnswer",
     "RandomTower",
+    "draw_bank",
     "draw_tower",
     "weights_of",
 ]
@@ -68,7 +69,7 @@ class CompositionCase:
     ) -> CompositionCase:
         """The case of `tasks` random vectors in this storage."""
         theta0 = weights_of(tower)
-        bank = _draw_bank(theta0, tasks=tasks, storage=storage)
+        bank = draw_bank(theta0, tasks=tasks, storage=storage)
         lam = 0.3 * torch.randn(tasks, len(theta0), generator=torch.Generator().manual_seed(2))
         return cls(theta0, bank, lam, tuple(_draw_gradients(theta0, seed=1 + v) for v in range(forwards)))
 
@@ -118,6 +119,22 @@ def weights_of(tower: nn.Module) -> dict[str, Tensor]:
     return {name: weights.detach() for name, weights in tower.named_parameters()}
 
 
+def draw_bank(
+    theta0: Mapping[str, Tensor], *, tasks: int, storage: str, base: str = "drawn"
+) -> TaskVectorBank:
+    """T random vectors of the size fine-tuning gives, the same for every storage."""
+    table = block_table(theta0.items())
+
+    def vectors_of(block: Block) -> Tensor:
+        draw = torch.Generator().manual_seed(table.index(block))
+        return torch.empty(tasks, block.numel).uniform_(-1e-3, 1e-3, generator=draw)
+
+    panels = assemble(table, storage_named(storage), vectors_of=vectors_of, device=torch.device("cpu"))
+    names = [f"task-{t + 1}" for t in range(tasks)]
+    infos = [VectorInfo(digest=name) for name in names]
+    return TaskVectorBank(panels, tasks=names, blocks=table, base=base, infos=infos, storage=storage)
+
+
 class RandomTower(nn.Module):
     """(B 3 224 224) -> (B 512), as CLIP's ViT-B/32 does."""
 
@@ -158,20 +175,6 @@ class _Layer(nn.Module):
         for layer in self.mlp.values():
             hidden = layer(hidden)
         return x + hidden
-
-
-def _draw_bank(theta0: dict[str, Tensor], *, tasks: int, storage: str) -> TaskVectorBank:
-    """T random vectors of the size fine-tuning gives, the same for every storage."""
-    table = block_table(theta0.items())
-
-    def vectors_of(block: Block) -> Tensor:
-        draw = torch.Generator().manual_seed(table.index(block))
-        return torch.empty(tasks, block.numel).uniform_(-1e-3, 1e-3, generator=draw)
-
-    panels = assemble(table, storage_named(storage), vectors_of=vectors_of, device=torch.device("cpu"))
-    names = [f"task-{t + 1}" for t in range(tasks)]
-    infos = [VectorInfo(digest=name) for name in names]
-    return TaskVectorBank(panels, tasks=names, blocks=table, base="drawn", infos=infos, storage=storage)
 
 
 def _draw_gradients(theta0: dict[str, Tensor], *, seed: int) -> dict[str, Tensor]:

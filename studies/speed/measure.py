@@ -23,7 +23,7 @@ import torch
 from atlas_engine.errors import ConfigError, EvalError
 from atlas_engine.runtime import resident_nbytes
 
-__all__ = ["Timing", "TimingComparison", "compare", "measure"]
+__all__ = ["Timing", "TimingComparison", "compare", "measure", "peak_nbytes"]
 
 Answer = TypeVar("Answer")
 
@@ -72,8 +72,12 @@ def compare(
     check: Callable[[Answer], bool],
     warmup: int = 2,
     repeat: int = 10,
+    peaks: bool = True,
 ) -> TimingComparison:
-    """Timings of several functions that give the same kind of answer, with the same budget for each."""
+    """Timings of several functions that give the same kind of answer, with the same budget for each.
+
+    Without `peaks`, no peak memory is measured, which takes one more call of each.
+    """
     if repeat < 1 or warmup < 0 or not candidates:
         raise ConfigError(
             f"got {len(candidates)} candidates, warmup={warmup}, repeat={repeat}. "
@@ -88,7 +92,8 @@ def compare(
             _require_correct(check(answer), name)
             if index >= warmup:
                 seconds[name].append(elapsed)
-    return TimingComparison({name: _timing(seconds[name], _peak_nbytes(candidates[name])) for name in names})
+    found = {name: peak_nbytes(candidates[name]) if peaks else None for name in names}
+    return TimingComparison({name: _timing(seconds[name], found[name]) for name in names})
 
 
 def _time_once(fn: Callable[[], Answer]) -> tuple[float, Answer]:
@@ -132,7 +137,7 @@ def _wait_for_gpu() -> None:
         torch.cuda.synchronize()
 
 
-def _peak_nbytes(fn: Callable[[], object]) -> int | None:
+def peak_nbytes(fn: Callable[[], object]) -> int | None:
     """The most memory this process held during one more call, which is not timed: sampling costs time."""
     if resident_nbytes() is None:
         return None

@@ -28,7 +28,7 @@ from atlas_engine.errors import EvalError
 from atlas_engine.runtime import resident_nbytes
 from studies.speed.measure import measure
 
-__all__ = ["Calls", "SeparateProcess", "extra_nbytes"]
+__all__ = ["Calls", "SeparateProcess", "extra_nbytes", "nbytes_at_rest"]
 
 Calls = Mapping[str, Callable[[], tuple[Tensor, ...]]]
 """What a process can be asked for, by name."""
@@ -102,12 +102,12 @@ def extra_nbytes(fn: Callable[[], object]) -> float:
     holds all of it: give a copy.
     """
     fn()
-    at_rest = _nbytes_at_rest()
+    at_rest = nbytes_at_rest()
     peak = measure(fn, check=lambda _: True, warmup=0, repeat=1).peak_nbytes
     return float("nan") if peak is None else float(peak - at_rest)
 
 
-def _nbytes_at_rest() -> int:
+def nbytes_at_rest() -> int:
     """Bytes this process holds after freed memory was returned to the system, where that can be done."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):

@@ -56,13 +56,23 @@ SUITES = (
     ),
     Suite(
         "partitions",
-        "20 coefficients per block and vector against one, and one more fold against one run",
+        "composing 20 coefficients per block and vector against one, and one more fold against one run",
         "studies.speed.partitions:partitions",
     ),
     Suite(
         "few-shot",
         "adapting to a few images, and its first answer, in plain training passes",
         "studies.speed.few_shot:few_shot",
+    ),
+    Suite(
+        "few-shot-vit",
+        "adapting at the shapes of ViT-B/32 with 20 vectors, against its own passes through the bare tower",
+        "studies.speed.few_shot_vit:few_shot_vit",
+    ),
+    Suite(
+        "memory",
+        "the planned memory of a run with a scaled-down ViT-L/14 and 20 vectors, against its measured peak",
+        "studies.speed.memory:memory",
     ),
     Suite(
         "predict",

@@ -1,0 +1,224 @@
+"""`python -m studies.load_test.attack`: attack a server of our own on loopback, and write what came of it.
+
+    python -m studies.load_test.attack                              the short form, about ten minutes
+    python -m studies.load_test.attack --clients 20 50 200 --soak-seconds 3600 --inputs 2000 \
+        --write assets/bench/ATTACK.md                               the long form
+
+Nothing leaves this machine: the server is started here, listens on 127.0.0.1, and ends with the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+
+from atlas_engine.views.tables import table
+from studies.load_test.attacks import ATTACKS, AttackOutcome, Scale, load
+from studies.load_test.innocent import InnocentVisitor
+from studies.load_test.server import ROOT, Server, start_server, stop_server
+
+__all__ = ["AttackRow", "main"]
+
+STALL_SECONDS = 2.0  # the longest that an innocent visitor's page may take under any attack
+HEADINGS = ("attack", "tried", "crashed", "hung", "wrong", "longest page", "held", "more")
+
+
+@dataclass(frozen=True)
+class AttackRow:
+    """An attack, what came of it, and the longest that an innocent visitor's page took meanwhile."""
+
+    name: str
+    outcome: AttackOutcome
+    stall: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether the server held: nothing crashed, hung or went wrong, and the page came in time."""
+        return self.outcome.held and (self.stall is None or self.stall <= STALL_SECONDS)
+
+    def cells(self) -> tuple[str, ...]:
+        """As a row of the table."""
+        one = self.outcome
+        counts = (str(one.tried), str(one.crashed), str(one.hung), str(one.wrong))
+        stall = "" if self.stall is None else f"{self.stall:.2f} s"
+        return (self.name, *counts, stall, "yes" if self.held else "NO", one.note)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Attack, print a table, write the document; 1 when something did not hold."""
+    given = _parser().parse_args(arguments)
+    scale = Scale(given.inputs, tuple(given.clients), given.soak_seconds)
+    chosen = {name: attack for name, attack in ATTACKS.items() if not given.only or given.only in name}
+    with TemporaryDirectory(prefix="atlas-attack-") as name:
+        folder = Path(name)
+        server = _start(folder)
+        idle = server.resident_megabytes or 0.0
+        rows: list[AttackRow] = []
+        try:
+            for title, attack in chosen.items():
+                rows.append(_measure(title, server, lambda one=attack: one(server, folder, scale)))
+            if not given.only or given.only in "load":
+                rows += _measure_load(server, folder, scale)
+            memory = (idle, server.peak_megabytes or 0.0, server.resident_megabytes or 0.0)
+            if not given.only:
+                rows += _measure_faults(server, folder)
+        finally:
+            stop_server(server)
+    cells = [row.cells() for row in rows]
+    sys.stdout.write(table(cells, HEADINGS) + "\n")
+    facts = f"{memory[0]:.0f} MB idle, {memory[1]:.0f} MB at the peak, {memory[2]:.0f} MB at the end"
+    sys.stdout.write(f"memory of the server: {facts}\n")
+    if given.write:
+        command = " ".join(["python -m studies.load_test.attack", *(arguments or sys.argv[1:])])
+        given.write.write_text(_document(cells, facts, command=command), encoding="utf-8")
+    return 0 if all(row.held for row in rows) else 1
+
+
+def _measure(title: str, server: Server, attack: object) -> AttackRow:
+    assert callable(attack)
+    _say(f"{title} …")
+    with InnocentVisitor(server.address) as innocent:
+        time.sleep(0.3)
+        try:
+            outcome = attack()
+        except (
+            Exception
+        ) as error:  # an attack that cannot be carried out is told of, and the next one is tried
+            outcome = AttackOutcome(1, crashed=1, note=f"{type(error).__name__}: {error}"[:120])
+    row = AttackRow(title, outcome, innocent.longest_seconds)
+    _say("  " + " | ".join(row.cells()[1:]))
+    return row
+
+
+def _measure_load(server: Server, folder: Path, scale: Scale) -> list[AttackRow]:
+    rows = []
+    with InnocentVisitor(server.address) as innocent:
+        for count, outcome in load(server, folder, scale):
+            rows.append(AttackRow(f"load: {count} visitors at once", outcome))
+            _say("  " + " | ".join(rows[-1].cells()))
+    return [*rows[:-1], AttackRow(rows[-1].name, rows[-1].outcome, innocent.longest_seconds)] if rows else []
+
+
+def _measure_faults(server: Server, folder: Path) -> list[AttackRow]:
+    """The server itself is stopped and killed, and started with a damaged cache and a damaged bank."""
+    uploads = folder / "uploads"
+    start = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    code = server.process.wait(timeout=30)
+    left = _files_below(uploads)
+    note = f"exit {code} in {time.monotonic() - start:.1f} s, {left} files left"
+    rows = [AttackRow("SIGTERM", AttackOutcome(1, crashed=int(code != 0), wrong=left, note=note))]
+
+    killed = _start(folder)
+    with httpx.Client(timeout=60) as client:
+        client.post(f"{killed.address}/gradio_api/upload", files={"files": ("cat.png", b"x" * 1000)})
+    killed.process.kill()
+    killed.process.wait()
+    stop_server(killed)
+    before = _files_below(uploads)
+    (folder / "cache").mkdir(exist_ok=True)
+    (folder / "cache" / "cache.db").write_bytes(b"SQLite format 3\0" + os.urandom(5000))
+    again = _start(folder)
+    ready = httpx.get(f"{again.address}/readyz", timeout=60).status_code
+    left = _files_below(uploads)
+    stop_server(again)
+    note = f"{before} files after the kill, {left} after the next start; ready with a damaged cache: {ready}"
+    rows.append(
+        AttackRow(
+            "SIGKILL, damaged cache", AttackOutcome(1, crashed=int(ready != 200), wrong=left, note=note)
+        )
+    )
+    return [*rows, _measure_damaged_bank(folder)]
+
+
+def _measure_damaged_bank(folder: Path) -> AttackRow:
+    damaged = folder / "bank.safetensors"
+    shutil.copy(next((ROOT / "assets" / "bank").glob("*.safetensors")), damaged)
+    with damaged.open("r+b") as file:
+        file.truncate(damaged.stat().st_size - 100_000)
+    server = _start(folder, ATLAS_BANK=str(damaged))
+    answer = httpx.get(f"{server.address}/readyz", timeout=60)
+    page = httpx.get(f"{server.address}/config", timeout=60)
+    stop_server(server)
+    told = (
+        answer.status_code == 503 or "is answering" in page.text
+    )  # not ready, or the bundled one under a banner
+    note = f"/readyz {answer.status_code}, the page {page.status_code}"
+    return AttackRow(
+        "a damaged bank",
+        AttackOutcome(1, crashed=int(page.status_code != 200), wrong=int(not told), note=note),
+    )
+
+
+def _start(folder: Path, **environment: str) -> Server:
+    return start_server(folder, metrics=True, ATLAS_PROXIES="127.0.0.1", **environment)
+
+
+def _files_below(folder: Path) -> int:
+    return sum(path.is_file() and path.name != ".lock" for path in folder.rglob("*"))
+
+
+def _document(cells: list[tuple[str, ...]], memory: str, *, command: str) -> str:
+    lines = [
+        "# Attacks on the running server",
+        "",
+        "What one command measured, on a server of its own on loopback, while an innocent visitor opened the",
+        f"page again and again. `longest page` is the longest that took; it may take {STALL_SECONDS:g} s.",
+        "",
+        "```",
+        command,
+        "```",
+        "",
+        f"Machine: {os.cpu_count()} cores, {platform.system()} {platform.machine()}, shared with other work.",
+        f"Memory of the server: {memory}.",
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "|" + "---|" * len(HEADINGS),
+        *("| " + " | ".join(row) + " |" for row in cells),
+        "",
+        "Each hole behind these attacks has a quick test in `tests/hostile`. The long form of the command",
+        "(`--clients 20 50 200 --soak-seconds 3600 --inputs 2000`) runs the same for longer. Only what the",
+        "command above really ran stands here.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m studies.load_test.attack",
+        description="Attack a server of our own on loopback, within bounds, and say what held.",
+        epilog="examples:\n  python -m studies.load_test.attack --write assets/bench/ATTACK.md\n"
+        "  python -m studies.load_test.attack --only JSON --inputs 50",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    usual = Scale()
+    parser.add_argument("--inputs", type=int, default=usual.inputs, help=f"broken inputs ({usual.inputs})")
+    parser.add_argument(
+        "--clients", type=int, nargs="*", default=list(usual.clients), help="visitors at once (20)"
+    )
+    parser.add_argument(
+        "--soak-seconds", type=float, default=usual.soak_seconds, help="seconds of the soak (60)"
+    )
+    parser.add_argument("--only", default="", help="run the attacks whose name has this in it")
+    parser.add_argument("--write", type=Path, help="write the table to this file, as Markdown")
+    return parser
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
