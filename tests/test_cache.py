@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from atlas_engine.cache import MIB, Cache, cache_key, clear_folder, folder_nbytes
-from atlas_engine.errors import CacheError, ConfigError
+from atlas_engine.errors import ConfigError
 
 
 @pytest.fixture
@@ -164,14 +164,11 @@ def test_a_file_with_random_damage_gives_no_wrong_answer_and_serves_on(tmp_path,
 
 
 def check_it_still_serves(folder):
-    try:
-        with Cache(folder) as cache:
-            for index in range(20):
-                assert cache.get_bytes(f"key {index}") in (None, bytes([index]) * 5000)
-            cache.put_bytes("new", b"value")
-            assert not cache.usable or cache.get_bytes("new") == b"value"
-    except CacheError:  # damage in the tables that are checked on opening: refused, until it is cleared
-        clear_folder(folder)
+    with Cache(folder) as cache:
+        for index in range(20):
+            assert cache.get_bytes(f"key {index}") in (None, bytes([index]) * 5000)
+        cache.put_bytes("new", b"value")
+        assert not cache.usable or cache.get_bytes("new") == b"value"
     with Cache(folder) as cache:
         cache.put_bytes("new", b"value")
         assert cache.get_bytes("new") == b"value"

@@ -17,6 +17,7 @@ from atlas_engine.errors import ImageError, SupportError
 from atlas_engine.runtime import generator
 from tests.donors import engine_with_donors
 from tests.drawn import noise_picture
+from tests.engines import tiny_engine
 
 CLASSES = ["cat", "dog", "house"]
 
@@ -65,6 +66,19 @@ def test_a_warm_cache_gives_back_the_same_numbers_without_the_tower(engine, tmp_
         object.__setattr__(deaf, "encode_text", _fail)  # a cached answer asks neither tower
         warm = Atlas(deaf, cache=cache)
         assert torch.equal(warm.predict(pictures, CLASSES).probs, first.probs)
+
+
+def test_features_in_another_precision_are_cached_apart(tmp_path, monkeypatch):
+    engine, pictures, found = tiny_engine(), [noise_picture(seed) for seed in range(3)], []
+    with Cache(tmp_path) as cache:
+        session = Atlas(engine.backbone, cache=cache)
+        for word in ("off", "bfloat16", "off"):
+            monkeypatch.setenv("ATLAS_AUTOCAST", word)
+            found.append(session.features(pictures))
+        assert len(cache) == 2 * len(pictures)
+    assert torch.equal(found[0], found[2])
+    assert not torch.equal(found[0], found[1])
+    assert (found[0] * found[1]).sum(1).min() > 0.999  # of length 1, from products with 8 bits
 
 
 def test_another_template_set_is_another_head(engine):

@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from atlas_engine.adapt.few_shot import FewShotConfig
-from atlas_engine.adapt.unlabelled import TestTimeConfig
+from atlas_engine.adapt.settings import FewShotConfig, TestTimeConfig
 from atlas_engine.data.support import Support
 from atlas_engine.errors import ConfigError
 from atlas_engine.recipe import Recipe

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.methods import ZERO_SHOT
+from atlas_engine.adapt.settings import FewShotConfig, FewShotRunSettings
 from atlas_engine.adapt.verdict import PROTOTYPES, held_out_folds
 from atlas_engine.data.support import Support
 from atlas_engine.errors import ModelError, RecipeError
@@ -113,7 +113,7 @@ def test_held_out_images_are_measured_with_prototypes_that_have_not_seen_them(bl
     features, labels = blind.features(support.images), torch.tensor(support.labels)
     head = class_prototypes(features, labels, 2)
     images = LabelledFeatures(features, labels, head, logit_scale=100.0)
-    folds = held_out_folds(images, folds=SHORT.folds, every_class=True)
+    folds = held_out_folds(images, folds=FewShotRunSettings().folds, every_class=True)
     right = 0
     for fold in range(int(folds.max()) + 1):
         held = folds == fold

@@ -259,3 +259,16 @@ def test_a_bank_has_the_same_fingerprint_in_every_storage(folder, backbone, tmp_
     half, byte = load_bank(tmp_path / "half.safetensors"), load_bank(tmp_path / "byte.safetensors")
     assert half.fingerprint == byte.fingerprint
     assert isinstance(half.vector("disks"), TaskVector)
+
+
+def test_checkpoints_are_of_the_kind_that_the_user_says(folder, backbone, tmp_path):
+    path = tmp_path / "b.safetensors"
+    import_all([folder], backbone, path, storage="float32", kind="linear")
+    assert load_bank(path).kind == "linear"
+    with pytest.raises(BankError, match=r"is a linear vector but .* is a standard one"):
+        import_all([path, f"more={folder / 'checks.safetensors'}"], backbone, path)
+    assert load_bank(path).kind == "linear", "the old file stays"
+    import_all([folder], backbone, path)
+    assert load_bank(path).kind == "standard"
+    with pytest.raises(BankError, match="kind of vector 'tangent' is not known"):
+        import_all([folder], backbone, path, kind="tangent")

@@ -15,6 +15,7 @@ import torch
 from torch.nn.functional import normalize
 
 from atlas_engine.bank.blocks import block_table
+from atlas_engine.calibration import Calibration
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.errors import ConfigError, RecipeError
 from atlas_engine.heads.base import text_logits
@@ -373,3 +374,42 @@ def test_templates_that_a_stranger_wrote_are_checked(given):
         make_recipe(config={"templates": given})
     assert make_recipe(config={"templates": ["a {}."]}).templates == ("a {}.",)
     assert make_recipe().templates is None
+
+
+def test_the_predictor_runs_in_the_precision_of_the_machine(monkeypatch):
+    pixels, found = random_pixels(5), []
+    for word in ("off", "bfloat16"):
+        monkeypatch.setenv("ATLAS_AUTOCAST", word)
+        found.append(predict_tiny(pixels))
+        assert found[-1].dtype == torch.float32
+    assert not torch.equal(*found)
+    torch.testing.assert_close(*found, rtol=0, atol=0.5)  # cosines to 2^-6, times a logit scale of 20
+
+
+def test_a_calibration_survives_the_disk_and_an_uncalibrated_file_has_no_trace_of_it(tmp_path):
+    for calibration in (Calibration(1.5, -2.25, 0.9), Calibration(0.5), None):
+        recipe = make_recipe(calibration=calibration)
+        recipe.save(tmp_path / "r.safetensors")
+        assert Recipe.load(tmp_path / "r.safetensors") == recipe
+        assert Recipe.load(tmp_path / "r.safetensors").calibration == calibration
+    assert b"calibration" not in (tmp_path / "r.safetensors").read_bytes()  # the last has none
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [[1.0], {"temperature": 1.0}, {"temperature": None, "reject_below": None, "kept_share": None},
+     {"temperature": 1, "reject_below": None, "kept_share": None},
+     {"temperature": -1.0, "reject_below": None, "kept_share": None}],
+)  # fmt: skip
+def test_a_calibration_that_makes_no_sense_is_refused(calibration, tmp_path):
+    path = tmp_path / "r.safetensors"
+    make_recipe(calibration=Calibration(2.0, 1.0, 0.5)).save(path)
+    data = path.read_bytes()
+    nbytes = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + nbytes])
+    description = json.loads(header["__metadata__"]["recipe"]) | {"calibration": calibration}
+    header["__metadata__"]["recipe"] = json.dumps(description)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + nbytes :])
+    with pytest.raises(RecipeError, match="not a recipe that can be used"):
+        Recipe.load(path)

@@ -172,3 +172,12 @@ def test_an_unknown_precision_is_refused_with_the_nearest(monkeypatch):
     monkeypatch.setenv("ATLAS_AUTOCAST", "bfloat")
     with pytest.raises(ConfigError, match="Did you mean 'bfloat16'"):
         runtime.autocast_dtype(torch.device("cpu"))
+
+
+def test_a_gpu_that_only_emulates_bfloat16_takes_float16(monkeypatch):
+    monkeypatch.delenv("ATLAS_AUTOCAST", raising=False)
+    # a GPU of 2018 says yes where emulation counts, one of 2020 in any case
+    for own, wanted in ((False, torch.float16), (True, torch.bfloat16)):
+        answer = lambda including_emulation=True, own=own: own or including_emulation  # noqa: E731
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", answer)
+        assert runtime.autocast_dtype(torch.device("cuda")) == wanted

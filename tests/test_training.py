@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from atlas_engine.bank import fingerprint
+from atlas_engine.bank.vector import VECTOR_KINDS
 from atlas_engine.data.folders import read_folder
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import BankError, ConfigError, SupportError
@@ -109,11 +110,10 @@ def test_the_work_tells_what_it_does(folder):
     assert [moment.step.index for moment in moments if moment.step] == [1, 2]
 
 
-def test_a_linear_vector_also_records_its_accuracy_as_plain_weights(folder):
-    settings = replace(QUICK, kind="linear", steps=4)
-    info = drain(train_vector(tiny_engine(), folder, name="colours", settings=settings)).info
-    assert info.provenance["kind"] == "linear"
-    assert 0 <= float(info.provenance["accuracy_as_weights"]) <= 1
+@pytest.mark.parametrize("kind", VECTOR_KINDS)
+def test_a_vector_says_how_it_was_made(folder, kind):
+    settings = replace(QUICK, kind=kind, steps=2)
+    assert drain(train_vector(tiny_engine(), folder, name="colours", settings=settings)).info.kind == kind
 
 
 def test_tracks_are_never_split(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from atlas_engine.adapt import few_shot
-from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.methods import FEW_SHOT_METHODS
+from atlas_engine.adapt.settings import FewShotConfig, FewShotRunSettings
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.bank_file import save_bank
 from atlas_engine.bank.vector import TaskVector
@@ -108,7 +108,7 @@ def test_auto_tells_a_preview_then_steps_then_what_it_kept(support, bank):
 
 def test_every_fold_is_learned_beside_the_run_of_all(support, bank):
     result = tiny_engine().few_shot(support, bank=bank, config=CONFIG).result()
-    assert {len(step.losses) for step in result.history} == {CONFIG.folds + 1}
+    assert {len(step.losses) for step in result.history} == {FewShotRunSettings().folds + 1}
 
 
 def test_a_run_that_is_stopped_keeps_the_best_that_was_checked(support, bank):

@@ -8,11 +8,19 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from atlas_engine.adapt.few_shot import FewShotConfig, effective_few_shot_config
+from atlas_engine.adapt.collapse import too_few_classes
 from atlas_engine.adapt.methods import FEW_SHOT_METHODS
 from atlas_engine.adapt.optimise import BatchRequest
 from atlas_engine.adapt.samplers import FreshViewSampler, UnlabelledSampler
-from atlas_engine.adapt.unlabelled import TestTimeConfig, _UnlabelledRun
+from atlas_engine.adapt.settings import (
+    FewShotConfig,
+    FewShotRunSettings,
+    TestTimeConfig,
+    effective_few_shot_config,
+    effective_settings,
+)
+from atlas_engine.adapt.streamed import take_rows
+from atlas_engine.adapt.unlabelled import _UnlabelledRun
 from atlas_engine.compose.compose import Composer
 from atlas_engine.data.augment import ResizedCrop
 from atlas_engine.data.support import Support
@@ -46,12 +54,23 @@ def test_the_settings_are_the_papers_unless_others_are_given():
     assert effective_few_shot_config(FewShotConfig(), paper, images=12_800).steps == 10 * 100
     other = effective_few_shot_config(FewShotConfig(lr=0.2, steps=7), paper, images=300)
     assert (other.lr, other.steps, other.batch) == (0.2, 7, 128)
-    assert effective_few_shot_config(own, paper, images=300) == own
+    assert effective_settings("paper", images=300) == own
 
 
-def test_a_method_without_settings_keeps_the_config():
-    config = FewShotConfig()
-    assert effective_few_shot_config(config, FEW_SHOT_METHODS["atlas"], images=5) == config
+def test_a_value_that_is_given_counts_though_most_methods_have_it(support, bank):
+    usual = FewShotRunSettings()
+    config = FewShotConfig(lr=usual.lr, steps=usual.steps, batch=usual.batch, epochs=usual.epochs)
+    run = effective_few_shot_config(config, FEW_SHOT_METHODS["paper"], images=300)
+    assert (run.lr, run.steps, run.batch, run.epochs) == (0.05, 24, 16, 0)
+    assert run.share == 1.0, "what was not given is the method's own"
+    short = FewShotConfig(lr=usual.lr, steps=1, batch=2)
+    result = tiny_engine().few_shot(support, method="paper", bank=bank, config=short).result()
+    assert result.history[0].lr == usual.lr
+
+
+def test_a_method_without_settings_has_the_usual_ones():
+    assert effective_settings("atlas") == FewShotRunSettings()
+    assert effective_settings("auto").share == FEW_SHOT_METHODS["auto"].share == 0.85
 
 
 def test_one_step_is_the_formula_by_autograd(support, bank):
@@ -86,7 +105,7 @@ def test_one_step_is_the_formula_by_autograd(support, bank):
     logits = engine.backbone.logit_scale * torch.nn.functional.normalize(features, dim=-1) @ text.T
     (grad,) = torch.autograd.grad(cross_entropy(logits, batch.labels), lam)
     unit = grad / grad.norm()
-    expected = -config.lr * 2 * unit / (unit.abs() + 1e-8)  # AdamW's first step; the paper's lr is 0.1
+    expected = -effective_settings("paper").lr * unit / (unit.abs() + 1e-8)  # AdamW's first step
     moved = expected.abs() > 0.05  # where the gradient is not lost in the rounding of float32
     assert torch.allclose(learned.double()[moved], expected[moved], atol=1e-5)
     assert moved.float().mean() > 0.9
@@ -124,11 +143,23 @@ def test_without_labels_the_settings_are_the_papers(support, bank):
     assert len(result.history) == 10
 
 
+def test_without_labels_a_published_method_is_not_rolled_back(support, bank):
+    """At a rate this high the answers crowd into one class, by which every other method keeps zero-shot."""
+    images, classes = support.images, ("red", "blue", "green", "grey", "white", "black")
+    config = TestTimeConfig(epochs=1, lr=5.0)
+    run = tiny_engine().test_time(images, classes, objective="paper", bank=bank, config=config)
+    result = run.result()
+    assert result.verdict.kept == "paper"
+    assert result.coefficients.values.any()
+    named = tiny_engine().logits(result.recipe, tiny_engine().pixels(images), bank=bank)
+    assert too_few_classes(named), "the check that the other methods have would have rolled it back"
+
+
 def views_of(engine, support, bank, *, objective):
     """A run of this method, and the views that it looks at."""
-    context = engine._unlabelled_context(support.images, support.classes, bank=bank)
+    context = engine._unlabelled_context(engine.pixels(support.images), support.classes, bank=bank)
     run = _UnlabelledRun(context, method=objective, config=TestTimeConfig(), seed=0, stop=None)
-    looking = run.look(run.activations(lambda pixels: pixels.float() / 255))
+    looking = run.look(run.clean_activations())
     while True:
         try:
             next(looking)
@@ -140,7 +171,8 @@ def test_without_labels_the_weak_view_is_the_plain_image_and_strong_ones_are_new
     engine = tiny_engine()
     plain = engine.backbone.as_input(engine.pixels(support.images).float() / 255)
     run, views = views_of(engine, support, bank, objective="paper")
-    assert torch.equal(views.weak, plain[None]), "the whole tower moves, so these are the images themselves"
+    assert views.weak is None
+    assert torch.equal(take_rows(views.clean, torch.arange(6)), plain), "the whole tower moves"
     # each batch of a run has the plain images, in some order, with a strong view of each drawn anew
     sampler = UnlabelledSampler(views, size=6, strong_views=run.draw_strong_views)
     random, seen = generator(0), []

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional as F
 
 from atlas_engine import runtime
-from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.optimise import BatchRequest
 from atlas_engine.adapt.samplers import FreshViewSampler
+from atlas_engine.adapt.settings import FewShotConfig
 from atlas_engine.adapt.trainable_part import TrainablePart
 from atlas_engine.bank import TaskVector, TaskVectorBank
 from atlas_engine.clip.backbone import Backbone, Preprocessing

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.adapt.settings import FewShotConfig
 from atlas_engine.adapt.trainable_part import TrainablePart
 from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.data.support import Support

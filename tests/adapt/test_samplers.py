@@ -16,15 +16,12 @@ from atlas_engine.adapt.collapse import (
     too_few_images,
     uninformative_names,
 )
+from atlas_engine.adapt.methods import UNLABELLED_METHODS
 from atlas_engine.adapt.optimise import BatchRequest
+from atlas_engine.adapt.samplers import UnlabelledSampler, Views
+from atlas_engine.adapt.settings import TestTimeConfig, TestTimeRunSettings, effective_test_time_config
 from atlas_engine.adapt.trainable import LAM, TrainableCoefficients, TrainableNorms, norm_names
-from atlas_engine.adapt.unlabelled import (
-    TestTimeConfig,
-    UnlabelledSampler,
-    Views,
-    effective_config,
-    learn_unlabelled,
-)
+from atlas_engine.adapt.unlabelled import learn_unlabelled
 from atlas_engine.objectives.ufm import UNTRUSTED, trusted_labels
 from atlas_engine.runtime import generator
 from tests.tiny import drain, tiny_clip, tiny_encoder, tiny_head, tiny_images
@@ -132,19 +129,22 @@ def test_a_strong_view_belongs_to_the_picture_of_its_row():
         assert torch.equal(batch.strong, batch.images + 0.25)
 
 
+def effective(objective, *, images, **given):
+    return effective_test_time_config(TestTimeConfig(**given), UNLABELLED_METHODS[objective], images=images)
+
+
 def test_five_epochs_are_taken_of_however_many_pictures_and_no_steps_stay_none():
-    usual = TestTimeConfig()
-    steps = [effective_config(usual, "entropy", images=count).steps for count in (5, 100, 1000)]
+    steps = [effective("entropy", images=count).steps for count in (5, 100, 1000)]
     assert steps == [16, 16, 157]
-    assert effective_config(TestTimeConfig(steps=0), "entropy", images=1000).steps == 0
-    assert effective_config(TestTimeConfig(steps=400), "entropy", images=100).steps == 400
+    assert effective("entropy", images=1000, steps=0).steps == 0
+    assert effective("entropy", images=100, steps=400).steps == 400
 
 
 def test_what_an_objective_asks_for_yields_to_what_a_person_set():
-    assert effective_config(TestTimeConfig(), "sar", images=8).sharpness == 0.05
-    asked_for = effective_config(TestTimeConfig(sharpness=0.3, collapse_below=0.0), "sar", images=8)
+    assert effective("sar", images=8).sharpness == 0.05
+    asked_for = effective("sar", images=8, sharpness=0.3, collapse_below=0.0)
     assert (asked_for.sharpness, asked_for.collapse_below) == (0.3, 0.0)
-    assert effective_config(asked_for, "sar", images=8) == asked_for
+    assert effective("sar", images=8, sharpness=0.0).sharpness == 0.0, "though most objectives have none"
 
 
 def tower_views(count=8):
@@ -167,7 +167,7 @@ def test_every_objective_moves_coefficients_and_stays_finite():
                 subject,
                 tower_views(),
                 objective=objective,
-                config=TestTimeConfig(steps=3, epochs=0, batch=8),
+                config=effective(objective, images=8, steps=3, epochs=0, batch=8),
             )
         )
         assert len(steps) == 3, objective
@@ -183,7 +183,10 @@ def test_sar_gets_its_sharpness_and_its_reset():
     )
     steps, ending = drain(
         learn_unlabelled(
-            subject, tower_views(), objective="sar", config=TestTimeConfig(steps=60, batch=8, lr=1.0)
+            subject,
+            tower_views(),
+            objective="sar",
+            config=effective("sar", images=8, steps=60, batch=8, lr=1.0),
         )
     )
     assert ending.collapsed == (True,)
@@ -201,7 +204,10 @@ def test_norm_layers_are_learned_and_the_tower_is_not_written_to():
         subject = TrainableNorms(tower, tiny_head(), logit_scale=20.0)
         _, ending = drain(
             learn_unlabelled(
-                subject, tower_views(), objective="entropy", config=TestTimeConfig(steps=2, epochs=0, batch=8)
+                subject,
+                tower_views(),
+                objective="entropy",
+                config=TestTimeRunSettings(steps=2, epochs=0, batch=8),
             )
         )
         assert set(ending.values) == set(names)

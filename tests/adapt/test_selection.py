@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.selection import SelectedVectors, select_for_support
+from atlas_engine.adapt.settings import FewShotConfig, TestTimeConfig
 from atlas_engine.adapt.trainable_part import TrainablePart
-from atlas_engine.adapt.unlabelled import TestTimeConfig
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.vector import TaskVector, VectorInfo
 from atlas_engine.compose.coefficients import Coefficients, Layout

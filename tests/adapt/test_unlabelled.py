@@ -10,8 +10,8 @@ import torch
 
 from atlas_engine.adapt.collapse import AnswerStats
 from atlas_engine.adapt.methods import NORM_BASELINES, UNLABELLED_METHODS
+from atlas_engine.adapt.settings import TestTimeConfig, TestTimeRunSettings
 from atlas_engine.adapt.stream import StreamConfig
-from atlas_engine.adapt.unlabelled import TestTimeConfig
 from atlas_engine.data.image import Image
 from atlas_engine.engine import open as open_atlas
 from atlas_engine.errors import ConfigError, SupportError
@@ -217,7 +217,7 @@ def test_bad_words_are_refused_in_one_sentence(engine, roll):
 
 def test_nothing_that_learns_has_a_place_for_labels(engine, roll):
     """Names of files are all that could tell a class, and they change nothing."""
-    assert engine._unlabelled_context(roll, CLASSES).task.labels is None
+    assert engine._unlabelled_context(engine.pixels([]), CLASSES).task.labels is None
     assert "labels" not in inspect.signature(engine.test_time).parameters
     renamed = [Image(f"red/{i}.png", one.pixels) for i, one in enumerate(roll)]
     one, other = (
@@ -267,7 +267,7 @@ def test_a_recipe_tells_what_its_run_really_went_by(engine, roll):
     kept = engine.test_time(roll, CLASSES, objective="sar", config=config).result().recipe.config
     assert (kept["steps"], kept["sharpness"], kept["collapse_below"]) == (6, 0.3, 0.0)
     strides = engine.test_time(roll, CLASSES, objective="entropy+balanced", config=CONFIG).result()
-    assert strides.history[0].lr == strides.recipe.config["lr"] == 50 * CONFIG.lr
+    assert strides.history[0].lr == strides.recipe.config["lr"] == 50 * TestTimeRunSettings().lr
 
 
 @pytest.mark.parametrize("method", NORM_BASELINES)

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from atlas_engine.adapt.verdict import (
+    PROTOTYPES,
     ZERO_SHOT,
     decide_verdict,
     estimate_accuracies,
     held_out_folds,
     labels_per_fold,
+    view_agreement,
 )
 from atlas_engine.heads.base import UNUSED, LabelledFeatures
 
@@ -139,11 +141,44 @@ def test_of_what_was_learned_the_most_wanted_is_kept_unless_another_is_clearly_a
 
 
 @pytest.mark.parametrize(
-    ("right", "kept", "helped"), [((0, 1, 2), ZERO_SHOT, False), ((0, 1), "atlas", None)]
+    ("right", "of", "kept", "helped"),
+    [
+        (range(6), 6, ZERO_SHOT, False),
+        (range(5), 6, "atlas", None),
+        (range(2), 2, "atlas", None),  # two images are too few to tell
+    ],
 )
-def test_with_one_image_a_class_zero_shot_stays_where_it_is_good(right, kept, helped):
-    labels, fold = torch.tensor([0, 1, 2]), torch.full((3,), UNUSED)
-    answers = {ZERO_SHOT: logits(*right, labels=[0, 1, 2]), "atlas": logits(0, 1, 2, labels=[0, 1, 2])}
-    verdict = decide_verdict(answers, labels, fold)
+def test_with_one_image_a_class_zero_shot_stays_where_enough_images_show_that_it_is_good(
+    right, of, kept, helped
+):
+    labels, fold = [0, 1, 2, 0, 1, 2][:of], torch.full((of,), UNUSED)
+    answers = {ZERO_SHOT: logits(*right, labels=labels), "atlas": logits(*range(of), labels=labels)}
+    verdict = decide_verdict(answers, torch.tensor(labels), fold, agreements={ZERO_SHOT: 0.8, "atlas": 0.8})
     assert (verdict.kept, verdict.helped) == (kept, helped)
     assert "nothing can be held out" in verdict.sentence
+
+
+@pytest.mark.parametrize("start", [ZERO_SHOT, PROTOTYPES])
+@pytest.mark.parametrize(
+    ("head", "atlas", "kept"),
+    [
+        (0.9, 0.9, "atlas"),
+        (0.9, 0.86, "atlas"),
+        (0.9, 0.8, "head"),
+        (0.7, 0.9, "atlas"),
+        (0.7, 0.7, ZERO_SHOT),
+    ],
+)
+def test_with_one_image_a_class_what_answers_otherwise_for_new_views_is_dropped(head, atlas, kept, start):
+    labels, fold = [0, 1, 2], torch.full((3,), UNUSED)
+    answers = {name: logits(0, 1, labels=labels) for name in (ZERO_SHOT, "head", "atlas")}
+    agreements = {ZERO_SHOT: 0.8, "head": head, "atlas": atlas}
+    verdict = decide_verdict(answers, torch.tensor(labels), fold, start=start, agreements=agreements)
+    assert verdict.kept == kept
+    if kept == ZERO_SHOT:
+        assert f"(70%, and 80% before), so {start} was kept" in verdict.sentence
+
+
+def test_the_agreement_is_the_share_of_views_that_get_their_images_class():
+    clean, other = logits(0, 1, 2, labels=[0, 1, 2]), logits(0, labels=[0, 1, 2])
+    assert view_agreement(clean, [3 * clean, other]) == pytest.approx(4 / 6)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gradio as gr
 
 OWN = "the visitor's own result"
-SHOWS = {"shows", "roll-shows", "forget-shows"}
+SHOWS = {"shows", "forget-shows"}
 
 
 def events_of(page):
@@ -27,7 +27,9 @@ def event_named(page, name, *, among=None):
 
 
 def name_of(component):
-    return OWN if isinstance(component, gr.State) else component.elem_id or component.label
+    if isinstance(component, gr.State):
+        return OWN
+    return component.elem_id or getattr(component, "label", None)
 
 
 def shows(event):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 import atlas_engine as atlas
+from app import text
 from app.examples import ASK_EXAMPLES, FEW_SHOT_EXAMPLES
 from app.handlers.ask import as_json, ask
 from app.handlers.inside import list_task_vectors
@@ -18,11 +21,15 @@ PARAMETERS = {
     "/bank": [],
     "/choose": ["model"],
     "/compare": ["samples", "recipe"],
+    "/correct": ["archive", "image", "label"],
     "/forget": ["target", "control", "keep", "seed"],
+    "/export": ["recipe", "format", "int8"],
     "/inside": ["recipe"],
     "/models": [],
     "/predict": ["images", "classes"],
+    "/share": ["recipe"],
     "/stop": [],
+    "/try": ["images", "recipe", "classes"],
     "/turn": ["samples", "recipe", "tasks", "layers"],
     "/weights": ["recipe"],
 }
@@ -38,6 +45,44 @@ def test_the_public_endpoints_have_stable_names_and_are_documented(client):
     found = {name: [part["parameter_name"] for part in one["parameters"]] for name, one in named.items()}
     assert found == PARAMETERS
     assert all("Returns" in one["description"] or "returns" in one["description"] for one in named.values())
+
+
+def test_every_parameter_of_an_endpoint_has_a_description_of_its_own():
+    described = {f"/{name}": list(about) for name, about in text.api.PARAMETERS.items()}
+    assert described == PARAMETERS
+    sentences = [about for one in text.api.PARAMETERS.values() for about in one.values()]
+    assert all(sentence.endswith(".") and len(sentence) > 20 for sentence in sentences)
+
+
+def test_a_program_tries_images_at_once_corrects_one_and_shares_the_recipe(client, archive, squares, draw):
+    example = FEW_SHOT_EXAMPLES[0]
+    recipe = handle_file(example.path / RECIPE)
+    samples = [handle_file(sample.path) for sample in example.request.samples[:3]]
+    rows = client.predict(images=samples, recipe=recipe, classes="", api_name="/try")["rows"]
+    wanted = client.predict(samples=samples, recipe=recipe, api_name="/compare")["rows"]
+    for row, same in zip(rows, wanted, strict=True):
+        assert row["adapted"]["label"] == same["adapted"]["label"]
+        assert row["adapted"]["prob"] == pytest.approx(same["adapted"]["prob"], abs=1e-4)
+    (asked,) = client.predict(
+        images=[handle_file(draw("a.png"))], recipe=None, classes="red, blue", api_name="/try"
+    )["rows"]
+    assert asked["adapted"] is None
+    assert asked["zero_shot"]["label"] in ("red", "blue")
+    path, facts = client.predict(
+        archive=handle_file(archive), image=handle_file(draw("wrong.png")), label="red", api_name="/correct"
+    )
+    assert facts["counts"] == {"blue": 4, "dark green": 4, "red": 5}
+    again, facts = client.predict(
+        archive=handle_file(path), image=handle_file(draw("new.png")), label="teal", api_name="/correct"
+    )
+    assert facts["counts"]["teal"] == 1
+    with pytest.raises(AppError, match="no class for the image"):
+        client.predict(
+            archive=handle_file(again), image=handle_file(draw("x.png")), label=" ", api_name="/correct"
+        )
+    shared = client.predict(recipe=recipe, api_name="/share")
+    assert shared["link"].startswith("?shared=")
+    assert shared["classes"] == list(example.request.classes)
 
 
 def test_the_client_gets_the_same_answers_as_the_engine(client, engine):
@@ -81,6 +126,10 @@ def test_a_program_looks_inside_a_recipe_turns_a_donor_and_takes_the_weights(cli
     rows = client.predict(samples=samples, recipe=recipe, tasks=out, layers={}, api_name="/turn")["rows"]
     assert any(row["as_learned"]["prob"] != row["now"]["prob"] for row in rows)
     assert client.predict(recipe=recipe, api_name="/weights").endswith("-image-tower.safetensors")
+    exported = client.predict(recipe=recipe, format="openclip", int8=False, api_name="/export")
+    assert "head.safetensors" in zipfile.ZipFile(exported).namelist()
+    with pytest.raises(AppError, match=r"format 'onx' is not known\. Did you mean 'onnx'"):
+        client.predict(recipe=recipe, format="onx", int8=False, api_name="/export")
     for wrong in (
         {"unicorns": 0},
         ["mnist"],
@@ -133,7 +182,7 @@ def test_a_bad_file_is_left_out_and_the_rest_is_answered(client, draw, tmp_path)
 def test_a_question_that_cannot_be_asked_comes_back_as_a_sentence(client, draw):
     with pytest.raises(AppError, match="one class name"):
         client.predict(images=[handle_file(draw("a.png"))], classes="cat", api_name="/predict")
-    with pytest.raises(AppError, match="no picture"):
+    with pytest.raises(AppError, match="no image"):
         client.predict(images=[], classes="cat, dog", api_name="/predict")
 
 

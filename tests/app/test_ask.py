@@ -94,7 +94,7 @@ def test_only_bad_pictures_give_sentences_and_no_answers(engine, tmp_path):
 
 
 def test_a_question_without_a_picture_is_refused(engine):
-    assert "no picture" in refusal(engine, [], "cat, dog")
+    assert "no image" in refusal(engine, [], "cat, dog")
 
 
 @pytest.mark.parametrize(("typed", "said"), [("", "no class name"), ("cat", "one class name")])

@@ -32,8 +32,11 @@ def test_every_control_has_a_label_and_a_help(controls):
 
 
 def _hidden(one):
+    """Whether nobody ever sees it: it is hidden itself, or in a hidden row, as those of the endpoints."""
+    if one.visible in (False, "hidden"):
+        return True
     while one is not None and not isinstance(one, gr.Blocks):
-        if getattr(one, "visible", True) in (False, "hidden"):
+        if isinstance(one, gr.Row) and one.visible is False:
             return True
         one = one.parent
     return False

@@ -13,8 +13,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app import text
-from app.edge import RequestGuard, names_web_address
-from app.limits import LIMITS
+from app.edge import EdgeState, RequestGuard, names_web_address
+from app.limits import LIMITS, Limits
+from app.metrics import Metrics
+from app.routes import allowed_routes
+from app.storage import Storage
+from app.uploads_route import upload_route
 
 META = {"_type": "gradio.FileData"}
 
@@ -95,18 +99,21 @@ def part(nbytes):
 
 
 @pytest.fixture
-def guarded(tmp_path, monkeypatch):
-    """Gradio's own server behind a guard that takes uploads of a megabyte; and the folder of its uploads."""
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+def guarded(tmp_path):
+    """Gradio's own server behind the guard, with uploads of at most a megabyte; and the visitors' folder."""
+    limits = Limits(upload_megabytes=1, body_seconds=5)
+    storage, metrics = Storage.open(tmp_path), Metrics()
     with gr.Blocks() as page:
         gr.File()
-    page.max_file_size = None
-    app = gr.routes.App.create_app(page)
-    return RequestGuard(app, max_bytes=MEGABYTE, max_upload_bytes=MEGABYTE), tmp_path / "uploads"
+    own = [upload_route(page, storage, limits=limits, metrics=metrics)]
+    state = EdgeState(allowed_routes(page, own=own), metrics=metrics, limits=limits)
+    app = gr.routes.App.create_app(page, app_kwargs={"routes": own})
+    yield RequestGuard(app, state=state), storage.folder
+    storage.close()
 
 
 def files_in(folder):
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
 def test_an_upload_that_says_it_is_too_large_is_refused_before_a_byte_of_it_is_kept(guarded):
@@ -154,6 +161,7 @@ def ask_by(guard, chunks, *, ends=False):
 
     path, headers = "/gradio_api/upload", [(name.encode(), value.encode()) for name, value in FORM.items()]
     scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
+    scope["headers"].append((b"host", b"test"))
     scope |= {"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1"}
     asyncio.run(guard(scope | {"server": ("test", 80), "client": ("test", 1)}, receive, send))
     return told[0] if told else None, len(taken)

@@ -40,8 +40,10 @@ def test_a_lesson_goes_through_reading_looking_a_preview_and_learning(states):
 def test_the_preview_brings_a_comparison_of_the_samples_before_anything_is_learned(states, few_shot_request):
     brought = [state for state in states if state.preview is not None]
     assert [state.phase for state in brought] == ["preview"]
+    assert brought[0].preview.unfinished
     assert all(
-        len(state.preview) == len(few_shot_request.samples) and state.losses == () for state in brought
+        len(state.preview.comparison) == len(few_shot_request.samples) and state.losses == ()
+        for state in brought
     )
 
 

@@ -130,7 +130,7 @@ def test_names_from_outside_are_escaped_on_the_cards(small, forget_result):
 
 
 def test_what_cannot_be_forgotten_gets_a_sentence_that_names_the_side(sides, tmp_path):
-    with pytest.raises(atlas.AtlasError, match=r"1\. What to forget .*: there is no picture"):
+    with pytest.raises(atlas.AtlasError, match=r"1\. What to forget .*: there is no image"):
         ForgetRequest.of((), sides[1], keep=0.9, seed=0)
     with pytest.raises(atlas.AtlasError, match=r"2\. What to keep .*: There is one class"):
         ForgetRequest.of(sides[0], sides[1][:1], keep=0.9, seed=0)

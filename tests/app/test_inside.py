@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,9 @@ def test_the_python_lines_are_python_with_the_settings_of_the_page(saved):
     lines = python_code(saved)
     ast.parse(lines)
     assert "atlas.open()" in lines
-    assert f"steps={saved.settings.steps}, lr={saved.settings.lr:g}" in lines
+    assert f"FewShotConfig(steps={saved.settings.steps})" in lines, "lr is left to the method"
+    given = dataclasses.replace(saved, settings=dataclasses.replace(saved.settings, lr=0.2))
+    assert f"FewShotConfig(steps={saved.settings.steps}, lr=0.2)" in python_code(given)
 
 
 def test_what_the_python_lines_learn_from_a_folder_is_what_the_page_learned(small, saved, squares):

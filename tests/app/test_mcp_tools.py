@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import importlib.util
+import io
 import json
+import zipfile
+from pathlib import Path
 
 import pytest
 
 from app import text
-from app.examples import ASK_EXAMPLES
+from app.examples import ASK_EXAMPLES, FEW_SHOT_EXAMPLES
 from app.mcp_tools import ADDRESS, wants_mcp
 from tests.serving import start_server, stop_server
 
@@ -73,3 +76,32 @@ async def _talk(address):
         elsewhere = {"images": ["http://127.0.0.1:9/cat.jpg"], "classes": "cat, rocket"}
         refused = await session.call_tool("predict", elsewhere)
         assert refused.isError
+        await _stop_a_run(session, address)
+
+
+async def _stop_a_run(session, address):
+    """A caller's stop ends the caller's own run, though all callers share a session."""
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamablehttp_client
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for row in FEW_SHOT_EXAMPLES[0].request.rows[:2]:
+            for path in row.paths[:3]:
+                archive.write(path, f"{row.name}/{Path(path).name}")
+    zipped = f"data:application/zip;base64,{base64.b64encode(packed.getvalue()).decode()}"
+    asked = {"archive": zipped, "samples": [], "method": "paper", "steps": 200}
+    run = asyncio.create_task(session.call_tool("adapt", asked))
+    async with (
+        streamablehttp_client(address) as (reader, writer, _),
+        ClientSession(reader, writer) as other,
+    ):
+        await other.initialize()
+        for _ in range(200):
+            stopped = await other.call_tool("stop", {})
+            if json.loads(stopped.content[0].text)["stopped"] or run.done():
+                break
+            await asyncio.sleep(0.1)
+    assert json.loads(stopped.content[0].text) == {"stopped": True}
+    ended = await asyncio.wait_for(run, 60)
+    assert ended.isError or json.loads(ended.content[0].text)["stopped"]

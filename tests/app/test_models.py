@@ -19,15 +19,13 @@ from app.handlers.settings import FewShotSettings
 from app.handlers.takeaway import load_recipe, save_recipe
 from app.handlers.uploads import ClassRow
 from app.limits import LIMITS
-from app.page import build, launch
+from app.page import build
 from app.prepared_examples import load_few_shot, load_forget
-from app.session import CurrentModel, Engines, Runs, open_engine
-from app.tabs.forget import forget_tab
-from app.tabs.models import models_tab
+from app.session import CurrentModel, Engines, OpenedModel, Runs, open_engine
 from app.tabs.result_state import EXAMPLE, NONE, OWN
-from app.tabs.teach import teach_tab
 from atlas_engine import library
 from tests.app import page_events
+from tests.serving import served
 from tests.standins import TASKS, stand_in
 
 ONE, TWO = "tiny-standin/one", "tiny-standin/two"
@@ -108,8 +106,7 @@ def test_a_run_that_has_begun_goes_on_with_its_model_whatever_is_chosen_meanwhil
     engines, visitor, few_shot_request
 ):
     asking, current = visitor
-    with gr.Blocks() as page:
-        teach_tab(page, current, Runs(), own_bank=True)
+    page = build(OpenedModel(engines.first), engines, session=current.session)
     asking[0] = "ann"
     list(choose_model(engines, "ann", ONE))
     begun_with = engines.engine_of("ann").fingerprint
@@ -133,18 +130,17 @@ def test_a_model_that_was_put_away_is_told_of_in_every_part_of_the_page(engines,
     list(choose_model(engines, "ann", ONE))
     list(choose_model(engines, "bob", TWO))
     saved = load_few_shot(engine, FEW_SHOT_EXAMPLES[0])
-    with gr.Blocks() as page:  # which nobody's event lays out
-        teach_tab(page, current, Runs(), own_bank=True)
+    page = build(OpenedModel(engines.first), engines, session=current.session)
     asking[0] = "ann"
     seen = set()
     for name, event in page_events.events_of(page):
-        if name in {"on_bank", "on_map", "on_scale", "on_make_weights", "on_result"}:
+        if name in {"on_bank", "on_map", "on_scale", "on_make_weights", "on_result", "on_inside"}:
             owned = {page_events.OWN: saved, "shows": OWN}
             answer = event.fn(*([] if name == "on_bank" else [page_events.values_for(event, owned)]))
             told = answer if isinstance(answer, str) else str(list(answer.values()))
             assert "was put away" in told, name
             seen.add(name)
-    assert len(seen) == 5
+    assert len(seen) == 6
 
 
 def test_who_closes_the_page_ends_their_own_build_and_keeps_what_was_chosen(engines):
@@ -265,9 +261,8 @@ def test_a_bank_that_does_not_fit_leaves_the_bundled_model_with_its_own(hub, mon
 
 @pytest.fixture
 def address(engines):
-    page = build(open_engine(), engines)
-    yield launch(page, host="127.0.0.1")
-    page.close(verbose=False)
+    with served(open_engine(), engines) as server:
+        yield server.address
 
 
 @pytest.mark.slow
@@ -297,10 +292,8 @@ def test_what_was_forgotten_with_another_model_goes_when_a_visitor_chooses(engin
     list(choose_model(engines, "ann", ONE))
     saved = load_forget(engines.first)
     assert saved is not None
-    with gr.Blocks() as page:
-        side = forget_tab(current, Runs(), own_bank=True)
-        models_tab(page, current, Runs(), sides=[side])
-    event = page_events.event_named(page, "on_model")
+    page = build(OpenedModel(engines.first), engines, session=current.session)
+    event = page_events.event_named(page, "on_model", among="forget-shows")
 
     def after_choice(own, shows):
         values = page_events.values_for(event, {page_events.OWN: own, "forget-shows": shows})
@@ -308,7 +301,8 @@ def test_what_was_forgotten_with_another_model_goes_when_a_visitor_chooses(engin
 
     assert after_choice(saved, OWN) == UNCHANGED, "the first model is still there"
     asking[0] = "ann"
-    assert after_choice(saved, OWN) == side.clear()
-    assert after_choice(None, EXAMPLE) == side.clear()
+    for own, shows in ((saved, OWN), (None, EXAMPLE), (None, OWN)):  # the last one has expired
+        cleared = page_events.by_name(after_choice(own, shows))
+        assert cleared["forget-shows"] == NONE
+        assert text.forget.WAITING in cleared["forget-run"]
     assert after_choice(None, NONE) == UNCHANGED
-    assert after_choice(None, OWN) == side.clear(), "it has expired, and cannot be told to fit"

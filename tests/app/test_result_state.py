@@ -8,6 +8,7 @@ from gradio.state_holder import SessionState
 
 import atlas_engine as atlas
 from app import text
+from app.events import UNPACK
 from app.handlers.few_shot import SavedResult
 from app.handlers.forget import ForgetResult
 from app.limits import LIMITS
@@ -24,8 +25,11 @@ ACTIONS = {  # events that act on a result, with what they are given besides
     "on_strength_images": {"forget-strength": 50},
     "on_forget_result": {},
     "on_result": {},
+    "on_inside": {},
+    "on_share": {},
+    "on_anyway": {},
 }
-AFTERWARDS = {"on_result", "on_forget_result", "on_model", "on_zip", "stop", "on_stop"}
+AFTERWARDS = {"on_result", "on_forget_result", "on_model", "stop", "on_stop", "on_check"}
 NO_CLASSES = {f"Class {place}": "" for place in range(1, LIMITS.rows + 1)}
 ANN = gr.Request(session_hash="ann")
 
@@ -48,7 +52,7 @@ def test_the_example_the_visitors_own_and_none_are_told_apart(saved):
 def test_what_gradio_hands_out_for_a_state_that_expired_is_nobodys_result(page):
     fresh = SessionState(page)
     states = [one for one in page.blocks.values() if isinstance(one, gr.State)]
-    assert sum(one.time_to_live == LIMITS.keep_seconds for one in states) == 3
+    assert sum(one.time_to_live == LIMITS.keep_seconds for one in states) == 2
     assert not any(isinstance(fresh[one._id], SavedResult | ForgetResult) for one in states)
 
 
@@ -89,3 +93,9 @@ def test_what_follows_a_run_and_what_ends_one_never_waits_in_the_queue(page):
     found = {name: event for name, event in events_of(page) if name in AFTERWARDS}
     assert set(found) == AFTERWARDS
     assert [name for name, event in events_of(page) if name in AFTERWARDS and event.queue] == []
+
+
+def test_zips_are_unpacked_one_at_a_time(page):
+    lanes = {(event.queue, event.concurrency_id) for name, event in events_of(page) if name == "on_zip"}
+    assert lanes == {(True, UNPACK["concurrency_id"])}
+    assert UNPACK["concurrency_limit"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import shutil
+import zipfile
 from pathlib import Path
 
 import gradio as gr
@@ -14,7 +15,15 @@ import atlas_engine as atlas
 from app import text
 from app.handlers.few_shot import adapt_few_shot
 from app.handlers.settings import FewShotSettings, UnlabelledSettings
-from app.handlers.takeaway import SHIPPED, ModelOrigin, load_recipe, origin_of, python_code, shell_commands
+from app.handlers.takeaway import (
+    SHIPPED,
+    ModelOrigin,
+    export_recipe,
+    load_recipe,
+    origin_of,
+    python_code,
+    shell_commands,
+)
 from app.limits import LIMITS
 from app.session import CurrentModel, Engines
 from app.tabs.result_state import ResultState
@@ -84,6 +93,16 @@ def test_with_real_clip_the_lines_build_its_bank_as_the_page_did(saved):
     assert "with ready.engine as engine:" in code
     assert origin.storage == library.READY_STORAGE
     assert origin.public_bank in {offer.file.partition(".")[0] for offer in atlas.available_models()}
+
+
+def test_the_model_is_exported_as_one_file_and_a_wrong_wish_is_a_sentence(small, saved, tmp_path):
+    onnx_file = Path(export_recipe(small, saved.recipe, tmp_path, format="onnx"))
+    assert onnx_file.suffix == ".onnx"
+    assert onnx_file.stat().st_size > 0
+    archive = Path(export_recipe(small, saved.recipe, tmp_path, format="openclip"))
+    assert "classes.json" in zipfile.ZipFile(archive).namelist()
+    with pytest.raises(atlas.AtlasError, match="format 'oxxn' is not known"):
+        export_recipe(small, saved.recipe, tmp_path, format="oxxn")
 
 
 def test_of_a_run_that_was_stopped_the_lines_say_that_it_cannot_be_repeated(saved):

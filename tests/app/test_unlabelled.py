@@ -152,15 +152,15 @@ def test_a_photo_that_cannot_be_read_is_left_out_and_none_at_all_is_refused(
     *_, last = adapt_unlabelled(small, UnlabelledRequest((bad, *unlabelled_request.images[:3]), NAMES))
     assert len(last.result.samples) == 3
     assert last.left_out[0].startswith("words.jpg:")
-    with pytest.raises(atlas.AtlasError, match=r"None of the photos .* words\.jpg"):
+    with pytest.raises(atlas.AtlasError, match=r"None of the images .* words\.jpg"):
         list(adapt_unlabelled(small, UnlabelledRequest((bad,), NAMES)))
 
 
 @pytest.mark.parametrize(
     ("photos", "names", "sentence"),
     [
-        (0, NAMES, "no photo yet"),
-        (LIMITS.unlabelled_images + 1, NAMES, f"{LIMITS.unlabelled_images + 1} photos"),
+        (0, NAMES, "no image yet"),
+        (LIMITS.unlabelled_images + 1, NAMES, f"{LIMITS.unlabelled_images + 1} images"),
         (3, ("red",), "one class name"),
         (3, tuple(map(str, range(LIMITS.classes + 1))), f"{LIMITS.classes + 1} class names"),
         (3, ("red", "Red"), "twice"),
@@ -201,7 +201,7 @@ def test_a_program_adapts_without_labels_and_compares_with_the_recipe(server, fo
         (here,) = [one for one in result["rows"] if one["image"] == row["image"]]
         assert row["adapted"]["label"] == here["adapted"]["label"]
         assert row["adapted"]["prob"] == pytest.approx(here["adapted"]["prob"], abs=1e-4)  # other batches
-    with pytest.raises(AppError, match="no photo yet"):
+    with pytest.raises(AppError, match="no image yet"):
         client.predict(photos=[], classes="red, blue", api_name="/adapt_unlabelled")
 
 

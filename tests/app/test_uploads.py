@@ -52,12 +52,12 @@ def test_classes_and_pictures_have_the_order_of_a_folder_of_them():
     [
         ([], "no class"),
         ([ClassRow("otter", ("a.png",))], "one class"),
-        ([ClassRow("otter", ("a.png",)), ClassRow("", ("b.png",))], "Class 2 has pictures but no name"),
+        ([ClassRow("otter", ("a.png",)), ClassRow("", ("b.png",))], "Class 2 has images but no name"),
         (
             [ClassRow("otter", ("a.png",)), ClassRow("", ()), ClassRow(" ", ("b.png",))],
-            "Class 3 has pictures but no name",
+            "Class 3 has images but no name",
         ),
-        ([ClassRow("otter", ("a.png",)), ClassRow("seal", ())], "Class 'seal' has no pictures"),
+        ([ClassRow("otter", ("a.png",)), ClassRow("seal", ())], "Class 'seal' has no images"),
         ([ClassRow(f"c{n}", ("a.png",)) for n in range(LIMITS.rows + 1)], f"at most {LIMITS.rows}"),
         (
             [ClassRow("otter", ("a.png",) * LIMITS.support_images), ClassRow("seal", ("b.png",))],
@@ -182,7 +182,7 @@ def test_the_summary_counts_rows_and_tells_of_a_name_that_stands_twice():
     with gr.Blocks():
         made = ClassRows.create([], gr.HTML())
     said = made.fill(rows)[made.summary]
-    assert "2 classes, 3 pictures. The name Otter stands twice" in said
+    assert "2 classes, 3 images. The name Otter stands twice" in said
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from app import text, views
 from app.examples import ASK_EXAMPLES, FEW_SHOT_EXAMPLES
 from app.handlers.ask import AskProgress, ImageAnswer
 from app.handlers.few_shot import RunProgress, SavedResult, adapt_few_shot
-from app.handlers.inside import TaskVectorFacts
+from app.handlers.inside import RecipeContents, TaskVectorFacts
 from app.handlers.settings import FewShotSettings, UnlabelledSettings
 from app.handlers.takeaway import python_code, shell_commands
 from app.handlers.unlabelled import UnlabelledRequest, adapt_unlabelled
@@ -76,7 +76,7 @@ def test_nothing_from_a_visitor_becomes_markup():
     answer = ImageAnswer(f"/up/{EVIL}", EVIL, ((EVIL, 1.0),))
     parts = (
         views.render_answers(asked(answer)),
-        views.render_ask_status(EVIL),
+        views.render_status(EVIL),
         views.render_alert(EVIL),
         views.render_left_out([EVIL]),
         views.render_banner(EVIL),
@@ -194,26 +194,57 @@ def test_a_loss_curve_has_a_point_a_step_and_stays_in_its_frame():
     assert points[0][1] < points[1][1] < points[2][1]
 
 
-def test_pictures_that_changed_come_first_each_with_its_word(comparison):
+@pytest.fixture
+def rendered(saved):
+    """The answers of a result with this comparison."""
+
+    def render(comparison, samples, **how):
+        result = dataclasses.replace(saved, comparison=comparison, samples=tuple(samples))
+        return views.render_comparison(result, **how)
+
+    return render
+
+
+def test_images_that_changed_come_first_each_with_its_word(comparison, rendered):
     samples = [shown("a.png", "otter"), shown("b.png", "otter"), shown("c.png", "otter")]
-    html = views.render_comparison(comparison, samples)
+    html = rendered(comparison, samples)
     assert [image["src"][-5:] for image in Reader(html).of("img")] == ["c.png", "b.png", "a.png"]
     said = words(html)
-    assert "2 of 3 pictures have another answer now: 1 fixed, 1 broken." in said
-    assert "Right: 2 of 3 by zero-shot, 2 of 3 adapted." in said
+    assert "2 of 3 images have another answer now: 1 fixed, 1 broken." in said
+    assert "2 of 3 were right before, and 2 of 3 are now" in said
     assert said.index("Fixed") < said.index("Broken") < said.index("Same")
     assert "1 of 3 are wrong" in html
 
 
-def test_both_sides_have_their_own_map_of_what_is_taken_for_what(comparison):
+def test_an_image_that_was_just_dropped_comes_first_and_a_wrong_answer_can_be_corrected(comparison, rendered):
+    samples = [shown("a.png", "otter"), shown("b.png", "otter"), shown("c.png")]
+    html = rendered(comparison, samples, first=["/up/a.png"])
+    assert Reader(html).of("img")[0]["src"].endswith("a.png")
+    assert text.trying.FRESH in words(html)
+    choices = [choice["data-image"] for choice in Reader(html).of("select")]
+    assert sorted(choices) == ["/up/b.png", "/up/c.png"], "a is right, and known to be"
+    assert {"otter", "seal"} <= set(Reader(html).words)
+
+
+def test_where_the_model_as_it_was_is_kept_there_is_one_side_and_no_word_of_now(saved, comparison):
+    samples = (shown("a.png"), shown("b.png"), shown("c.png"))
+    recipe = dataclasses.replace(saved.recipe, method="zero-shot")
+    result = dataclasses.replace(saved, recipe=recipe, comparison=comparison, samples=samples)
+    html = views.render_comparison(result)
+    assert len(Reader(html).of("ol")) == len(samples)
+    assert text.result.SAME_NOTE in words(html)
+    assert "at-side" not in html
+
+
+def test_both_sides_have_their_own_map_of_what_is_taken_for_what(comparison, rendered):
     samples = [shown(name, "otter") for name in ("a.png", "b.png", "c.png")]
-    html = views.render_comparison(comparison, samples)
-    titles = [text.result.confusion_title(side) for side in (text.result.ZERO_SHOT, text.result.ADAPTED)]
+    html = rendered(comparison, samples)
+    titles = [text.result.confusion_title(side) for side in (text.result.BEFORE, text.result.NOW)]
     assert all(title in html for title in titles)
     assert html.index(titles[0]) < html.index(titles[1])
 
 
-def test_many_pictures_with_the_same_answer_are_closed_at_first_and_changed_ones_never_are():
+def test_many_images_with_the_same_answer_are_closed_at_first_and_changed_ones_never_are(rendered):
     many = views.UNCHANGED_SHOWN + 5
     names = tuple(f"{n}.png" for n in range(many))
     before = [0.9] * many
@@ -221,7 +252,7 @@ def test_many_pictures_with_the_same_answer_are_closed_at_first_and_changed_ones
     for changed in (1, many - 1):
         after = [0.1] * changed + [0.9] * (many - changed)
         pair = atlas.Comparison(predictions(*before, names=names), predictions(*after, names=names))
-        html = views.render_comparison(pair, samples)
+        html = rendered(pair, samples)
         closed = html.partition("<details>")[2]
         left = many - max(changed, views.UNCHANGED_SHOWN)
         assert closed.count("at-pair'") == left
@@ -229,14 +260,14 @@ def test_many_pictures_with_the_same_answer_are_closed_at_first_and_changed_ones
         assert text.result.CHANGE_NAMES["changed"] not in closed
 
 
-def test_without_known_classes_there_is_no_right_or_wrong(comparison):
-    html = views.render_comparison(comparison, [shown("a.png"), shown("b.png"), shown("c.png")])
+def test_without_known_classes_there_is_no_right_or_wrong(comparison, rendered):
+    html = rendered(comparison, [shown("a.png"), shown("b.png"), shown("c.png")])
     assert "right" not in words(html)
     assert "<svg" not in html
 
 
-def test_without_samples_the_visitor_is_told_how_to_get_some():
-    assert words(views.render_comparison(None, [])) == text.result.NO_SAMPLES
+def test_without_samples_the_visitor_is_told_how_to_get_some(rendered):
+    assert words(rendered(None, [])) == text.result.NO_SAMPLES
 
 
 @pytest.mark.parametrize("helped", [True, False, None])
@@ -246,6 +277,51 @@ def test_the_verdict_is_the_engines_sentence(saved, helped):
     )
     assert "No clear difference." in words(html)
     assert text.result.STOPPED_NOTE in words(html)
+
+
+COUNTS = [
+    # zero-shot, head, vectors, kept, helped, what is said
+    (4, 11, 14, "atlas+text-probe", True, ("Before: 4 of 16 right. Now: 14 of 16.", text.result.HELPED)),
+    (9, 9, 9, "atlas+text-probe", None, ("Before: 9 of 16 right. Now: 9 of 16.", text.result.UNCLEAR)),
+    (12, 9, 8, "zero-shot", False, ("With what it learned: 9 of 16.", text.result.NOT_HELPED)),
+    (16, 12, 9, "zero-shot", False, ("Before: 16 of 16 right.", text.result.ALL_RIGHT)),
+]
+
+
+@pytest.mark.parametrize(("before", "head", "both", "kept", "helped", "said"), COUNTS)
+def test_the_verdict_counts_images_before_and_now_in_plain_words(
+    saved, before, head, both, kept, helped, said
+):
+    counts = {"zero-shot": before, "text-probe": head, "atlas+text-probe": both}
+    estimates = tuple(atlas.Estimate(name, right / 16, 0.1, 0.9, 16) for name, right in counts.items())
+    recipe = dataclasses.replace(saved.recipe, method=kept)
+    result = SavedResult(recipe, "The engine's sentence.", helped=helped, estimates=estimates)
+    shown_first, _, details = views.render_verdict(result).partition("<details")
+    for sentence in said:
+        assert sentence in words(shown_first)
+    for expert in ("zero-shot", "held out", "head", "loss", "interval"):
+        assert expert not in words(shown_first).lower(), expert
+    assert "Zero-shot" in words(details)
+    assert "The engine's sentence." in unescape(details)
+
+
+def test_classes_that_are_taken_for_each_other_are_named(saved, comparison):
+    samples = tuple(shown(name, "otter") for name in ("a.png", "b.png", "c.png"))
+    result = dataclasses.replace(saved, comparison=comparison, samples=samples)
+    assert text.result.mixed_up("otter", "seal", 1, 3) in words(views.render_verdict(result))
+
+
+def test_donors_are_ranked_by_their_effect_and_the_faint_ones_are_closed(saved):
+    facts = [
+        TaskVectorFacts(name, name, "8", "90", 0.5, 0.9, 1.0, 0.3, effect, changed)
+        for name, effect, changed in (("cars", 0.5, 3), ("pets", 0.2, 1), ("faint", 0.01, 0))
+    ]
+    contents = RecipeContents(tuple(facts), images=8, layers=(1,))
+    clear, _, closed = views.render_effects(contents, saved).partition("<details")
+    assert words(clear).index("cars") < words(clear).index("pets")
+    assert "3 of 8" in words(clear)
+    assert "faint" in words(closed)
+    assert "faint" not in words(clear)
 
 
 @pytest.mark.parametrize(("low", "doubted"), [(0.84, True), (0.86, False)])
@@ -260,7 +336,7 @@ def test_of_several_estimates_the_one_that_was_kept_is_marked(saved):
     html = views.render_verdict(
         SavedResult(saved.recipe, "Adapting helped.", helped=True, estimates=(ESTIMATE, own))
     )
-    before, after = html.split("<li>")[1:]
+    before, after = html.split("<li>")[1:3]
     assert text.result.KEPT_MARK in words(after.split("</li>")[0])
     assert text.result.KEPT_MARK not in words(before.split("</li>")[0])
 
@@ -289,12 +365,12 @@ def check_asked_for(result, name):
     assert method not in said.replace(name, "")
 
 
-def test_nothing_from_a_visitor_becomes_markup_in_a_result(saved):
+def test_nothing_from_a_visitor_becomes_markup_in_a_result(saved, rendered):
     classes = (EVIL, "seal")
     pair = atlas.Comparison(predictions(0.9, classes=classes), predictions(0.1, classes=classes))
     donor = TaskVectorFacts(EVIL, EVIL, EVIL, EVIL, 0.1, 0.9, 1.0, 1.0)
     parts = [
-        views.render_comparison(pair, [shown(EVIL, EVIL)]),
+        rendered(pair, [shown(EVIL)]),
         views.render_verdict(SavedResult(saved.recipe, EVIL)),
         views.render_task_vectors([donor]),
         views.render_bank([donor], Grid(EVIL, (EVIL,), (EVIL,), ((0.5,),), about=EVIL)),
@@ -316,4 +392,4 @@ def test_class_names_cannot_break_out_of_the_lines_to_copy(saved):
 
 def test_donors_are_a_table_with_their_data_and_numbers():
     said = words(views.render_task_vectors([TaskVectorFacts("cars", "Cars", "8", "90", 0.5, 0.9, 2.0, 0.75)]))
-    assert "cars 75% Cars: 8 classes, 90 pictures 50% → 90%" in said
+    assert "cars 75% Cars: 8 classes, 90 images 50% → 90%" in said

@@ -95,14 +95,17 @@ def given(squares, archive, engine, tmp_path_factory):
     )
     rows = {"Class 1": "red", "Class 2": "blue", "pictures-1": red, "pictures-2": blue, **no_rows}
     return {
-        "on_adapt": [
-            {**own, "samples": mixed[:2], "Method": "text-probe", "Steps": 1, **rows},
-            {"roll": mixed, "roll-names": "red, blue"},
-        ],
-        "on_bring": [{**own, "bring": recipe, "samples": mixed[:2]}, {"roll-bring": recipe, "roll": mixed}],
+        "on_adapt": [{**own, "samples": mixed[:2], "Method": "text-probe", "Steps": 1, **rows}],
+        "on_adapt_unlabelled": [{"roll": mixed, "roll-names": "red, blue"}],
+        "on_make_weights": [own],
+        "on_try": [{**own, "samples": mixed[:2]}],
+        "on_bring": [{**own, "bring": recipe, "samples": mixed[:2]}],
         "on_example": [{}],
-        "on_make_weights": [own, {page_events.OWN: saved, "roll-shows": OWN}],
-        "on_ask": [(mixed[:2], "red, blue")],
+        "on_inside": [own],
+        "on_anyway": [own],
+        "on_scale": [{**own, "turn-1": 0.5}],
+        "answer": [(samples, recipe, "")],
+        "share": [(recipe,)],
         "on_forget": [{"forget-target": mixed, "forget-control": mixed}],
         "predict": [(samples, "red, blue")],
         "adapt": [(packed, samples, "text-probe", 1, 0, 0.1, "photo")],
@@ -113,10 +116,6 @@ def given(squares, archive, engine, tmp_path_factory):
         "inside": [(recipe,)],
         "turn": [(samples, recipe, {}, {})],
         "weights": [(recipe,)],
-        "on_scale": [
-            {**own, "turn-1": 0.5},
-            {page_events.OWN: saved, "roll-shows": OWN, "roll-turn-1": 0.5},
-        ],
         "on_bank": [()],
         "on_strength_images": [{page_events.OWN: load_forget(engine), "forget-shows": OWN}],
     }

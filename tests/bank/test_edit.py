@@ -8,15 +8,19 @@ import pytest
 import torch
 
 from atlas_engine.bank import TaskVector, TaskVectorBank, block_table
-from atlas_engine.bank.bank_file import load_bank, save_bank
+from atlas_engine.bank.bank_file import BankFile, load_bank, save_bank
 from atlas_engine.bank.edit import (
     add_vector_to_file,
     check_bank_target,
+    check_kind_mixes,
     fidelity,
+    join_banks,
     merge_ties,
     ties_contributions,
     with_vector,
 )
+from atlas_engine.bank.tensor_file import TensorFile
+from atlas_engine.bank.vector import VECTOR_KINDS, VectorInfo
 from atlas_engine.errors import BankError
 
 
@@ -150,3 +154,56 @@ def test_fidelity_of_a_bank_to_itself_is_perfect(bank):
     for found in fidelity(bank, bank).values():
         assert found.cosine == pytest.approx(1, abs=1e-12)
         assert found.relative_error < 1e-6
+
+
+# ---- kinds of vectors
+
+
+def as_kind(vector, kind):
+    return replace(vector, info=replace(vector.info, kind=kind))
+
+
+def test_linear_vectors_mix_with_no_others(tmp_path, bank, newer):
+    path = tmp_path / "bank.safetensors"
+    save_bank(bank, path)
+    before = path.read_bytes()
+    linear = as_kind(newer, "linear")
+    refused = r"'dots' is a linear vector but '\w+' is a standard one, and the two do not mix"
+    with pytest.raises(BankError, match=refused):
+        check_kind_mixes(path, name="dots", kind="linear")
+    with pytest.raises(BankError, match=refused):
+        add_vector_to_file(linear, path)
+    with pytest.raises(BankError, match=refused):
+        join_banks([bank, TaskVectorBank.from_vectors([linear])])
+    with pytest.raises(BankError, match=refused):
+        TaskVectorBank.from_vectors([bank.vector(bank.tasks[0]), linear])
+    with pytest.raises(BankError, match=refused):
+        bank.vector(bank.tasks[0]) + linear
+    assert path.read_bytes() == before
+
+
+def test_a_bank_says_how_its_vectors_were_made_through_its_file(tmp_path, bank, newer):
+    path = tmp_path / "bank.safetensors"
+    for kind in VECTOR_KINDS:
+        own = TaskVectorBank.from_vectors([as_kind(bank.vector(task), kind) for task in bank.tasks])
+        save_bank(own, path)
+        with BankFile(path) as file:
+            assert file.kind == load_bank(path).kind == kind
+        assert load_bank(path, tasks=bank.tasks[:1]).kind == kind
+        assert merge_ties(own).info.kind == kind
+    check_kind_mixes(path, name="dots", kind="linear")
+    mixed = with_vector(bank, as_kind(newer, "lora"))
+    assert mixed.kind == "standard", "both are added to the weights"
+
+
+def test_a_file_without_kinds_is_a_standard_bank(tmp_path, bank):
+    save_bank(bank, tmp_path / "bank.safetensors")
+    file = TensorFile(tmp_path / "bank.safetensors", format_name="atlas-bank-1")
+    assert all("kind" not in task for task in file.manifest["tasks"])
+    file.close()
+    assert load_bank(tmp_path / "bank.safetensors").kind == "standard"
+
+
+def test_a_kind_that_nobody_knows_is_refused():
+    with pytest.raises(BankError, match=r"kind of vector 'linaer' is not known\. Did you mean 'linear'"):
+        VectorInfo(kind="linaer")

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from atlas_engine.bank.train import LabelledPixels, _batch_indices, _learning_rate, fine_tune
-from atlas_engine.bank.tunable import VECTOR_KINDS, apply_difference, make_tunable
+from atlas_engine.bank.tunable import apply_difference, make_tunable
+from atlas_engine.bank.vector import VECTOR_KINDS
 from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.runtime import drain
 from tests.bank.training_tasks import QUICK, conv_tower, examples, training_task, view

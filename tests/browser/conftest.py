@@ -14,7 +14,11 @@ from tests.drawn import COLOURS, square
 from tests.serving import ROOT, shared_server
 
 WAIT = 60  # seconds for any one thing on the page: a quiet machine needs a few, and nothing may wait for ever
-READY = (".at-run", "#class-2 input[type=text]", "#adapt")  # the page comes in pieces
+READY = ("#own", "#lessons [data-example]")  # the page comes in pieces
+LEAVING = (
+    "AbortError",
+    "Connection errored out",
+)  # of requests that a page had open when it was left
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -51,13 +55,17 @@ def visit(chromium, server):
     """Open the page, at a width and in a colour scheme; afterwards nothing may have gone wrong unseen."""
     contexts, complaints = [], []
 
-    def open_page(*, width=1280, scheme="light", query="", ready=READY, address=server.address):
+    def open_page(*, width=1280, scheme="light", query="", ready=READY, address=server.address, leaves=False):
+        def complain(sentence):
+            if not (leaves and any(sign in sentence for sign in LEAVING)):
+                complaints.append(sentence)
+
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         context.set_default_timeout(WAIT * 1000)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complain(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: complain(str(error)))
         page.on("request", lambda request: complaints.extend(_strange(request.url, address)))
         wait_until_it_hears(page, lambda: page.goto(address + query))
         for part in ready:

@@ -10,7 +10,7 @@ HEARD_AFTER = 6  # presses
 STEPS = "#settings input[type=number]"
 NAME = "#class-{0} input[type=text], #class-{0} textarea"
 NAMES = ".at-class input[type=text], .at-class textarea"
-PICTURES = "#compare .at-pair"
+ANSWERS = "#compare .at-pair, #compare .at-card"
 FIRST_WORDS = ".at-card .at-guesses li:first-child .at-label"
 
 
@@ -24,8 +24,22 @@ def panel(page, name):
     page.get_by_role("tab", name=name, exact=True).click()
 
 
+def start_empty(page):
+    """Leave the first screen: an empty form, and nothing taught."""
+    page.click("#own")
+    wait_for_names(page, ["", ""])
+
+
+def try_empty(page):
+    """Turn to Try with nothing taught, and no image."""
+    start_empty(page)
+    panel(page, text.trying.TAB)
+    page.wait_for_selector("#ask")
+    page.wait_for_function("!document.querySelector('#samples .thumbnail-item')")
+
+
 def give(page, place, name, files):
-    """Name a class and hand over its pictures."""
+    """Name a class and hand over its images."""
     page.fill(NAME.format(place), name)
     page.set_input_files(f"#pictures-{place} input[type=file]", files)
     page.locator(f"#pictures-{place} .thumbnail-item").nth(len(files) - 1).wait_for()
@@ -40,14 +54,14 @@ def wait_for_names(page, names):
 
 
 def start_own(page, colours, *, steps=2, method=None):
-    """Empty the form, teach two colours, and take few steps."""
-    page.click("#own")
-    wait_for_names(page, ["", ""])
+    """Empty the form, give two colours and images to try, and take few steps."""
+    try_empty(page)
     adapt_few_shot, samples = colours
-    for place, (name, files) in enumerate(adapt_few_shot.items(), start=1):
-        give(page, place, name, files)
     page.set_input_files("#samples input[type=file]", samples)
     page.locator("#samples .thumbnail-item").nth(len(samples) - 1).wait_for()
+    panel(page, text.teach.TAB)
+    for place, (name, files) in enumerate(adapt_few_shot.items(), start=1):
+        give(page, place, name, files)
     page.click("#settings button")
     page.locator(STEPS).first.fill(str(steps))
     page.locator(STEPS).first.press("Tab")
@@ -60,29 +74,37 @@ def choose_method(page, method):
     page.get_by_role("option", name=text.teach.METHOD_NAMES[method], exact=True).click()
 
 
+def wait_until_still(page):
+    """No event is about to replace what is in sight: Gradio fades that until the new value comes."""
+    page.wait_for_function(
+        "![...document.querySelectorAll('.pending')].some((one) => one.offsetParent !== null)"
+    )
+
+
 def wait_until_in_sight(page, *parts):
     """All of these are on the screen, at least where they begin."""
     page.wait_for_function(
         """parts => parts.every((part) => {
-            const { top } = document.querySelector(part).getBoundingClientRect();
-            return top >= 0 && top < innerHeight;
+            const { top, height } = document.querySelector(part).getBoundingClientRect();
+            return height > 0 && top >= 0 && top < innerHeight;
         })""",
         arg=list(parts),
     )
 
 
-def adapt(page, *, pictures):
-    """Press the button, and wait for a result of that many pictures."""
+def adapt(page, *, images):
+    """Press the button, and wait for a result of that many images."""
     page.click("#adapt")
-    wait_for_result(page, pictures)
+    wait_for_result(page, images)
 
 
-def wait_for_result(page, pictures):
+def wait_for_result(page, images):
     page.wait_for_function(
-        "count => document.querySelector('#run .at-verdict')"
+        "([count, answers]) => document.querySelector('#run .at-verdict')"
         " && !document.querySelector('#run').textContent.includes('worked example')"
-        " && document.querySelectorAll('#compare .at-pair').length === count",
-        arg=pictures,
+        " && !document.querySelector('#stop-adapting')"
+        " && document.querySelectorAll(answers).length === count",
+        arg=[images, ANSWERS],
     )
 
 
@@ -100,9 +122,10 @@ def upload(page, button, file, *, key=None):
 
 
 def ask_about(page, *files, words):
+    """Type words to choose from, and give images to match to them."""
     if files:
-        page.set_input_files("#images input[type=file]", list(files))
-        page.locator("#images .thumbnail-item").nth(len(files) - 1).wait_for()
+        page.set_input_files("#samples input[type=file]", list(files))
+        page.locator("#samples .thumbnail-item").nth(len(files) - 1).wait_for()
     page.fill("#classes textarea", words)
     page.click("#ask")
 
@@ -115,17 +138,17 @@ def wait_for_answers(page, count):
     )
 
 
-def wait_for_pictures(page):
-    """Every picture in sight is there."""
+def wait_for_images(page):
+    """Every image in sight is there."""
     page.wait_for_function(
         "[...document.images].every(one => !one.offsetParent || (one.complete && one.naturalWidth > 0))"
     )
 
 
 def press_tab_until(page, found, *, most=80):
-    """Press Tab until the script `found` says that the right thing has the focus."""
-    for _ in range(most):
+    """Press Tab until the script `found` says that the right thing has the focus; returns how often."""
+    for presses in range(1, most + 1):
         page.keyboard.press("Tab")
         if page.evaluate(f"(() => {{ const it = document.activeElement; return {found}; }})()"):
-            return
+            return presses
     raise AssertionError(f"the keyboard does not reach: {found}")

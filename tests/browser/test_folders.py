@@ -9,7 +9,7 @@ from PIL import Image
 from app import text
 from app.examples import FEW_SHOT_EXAMPLES
 from app.limits import LIMITS
-from tests.browser.steps import upload, wait_for_names
+from tests.browser.steps import panel, start_empty, upload, wait_for_names
 
 pytestmark = pytest.mark.browser
 
@@ -43,6 +43,7 @@ def holiday(tmp_path, photo):
 
 def test_a_folder_of_phone_photos_fills_the_rows_and_a_line_tells_how_far_it_is(visit, holiday):
     page = visit()
+    start_empty(page)
     page.evaluate(
         """() => {
             window.lines = [];
@@ -54,7 +55,7 @@ def test_a_folder_of_phone_photos_fills_the_rows_and_a_line_tells_how_far_it_is(
     upload(page, "#lesson-folder", holiday)
     wait_for_names(page, ["beach", "forest"])
     page.wait_for_function(
-        "document.querySelector('#lesson-summary').textContent.includes('2 classes, 20 pictures')"
+        "document.querySelector('#lesson-summary').textContent.includes('2 classes, 20 images')"
     )
     page.locator("#pictures-1 .thumbnail-item").nth(9).wait_for()
     lines = page.evaluate("window.lines")
@@ -74,6 +75,7 @@ def test_a_folder_of_phone_photos_fills_the_rows_and_a_line_tells_how_far_it_is(
 
 def test_a_folder_that_cannot_be_taken_is_told_of_by_its_name_before_it_is_read(visit, tmp_path, draw):
     page = visit()
+    panel(page, text.trying.TAB)
     sent = []
     page.on("request", lambda request: sent.append(request.url) if "/upload" in request.url else None)
     bare, many, large = (tmp_path / name for name in ("bare", "many", "large"))
@@ -97,6 +99,7 @@ def test_a_folder_that_cannot_be_taken_is_told_of_by_its_name_before_it_is_read(
 
 def test_a_zip_that_is_too_large_is_told_to_come_as_a_folder(visit, tmp_path):
     page = visit()
+    start_empty(page)
     with (tmp_path / "holiday.zip").open("wb") as file:
         file.truncate((LIMITS.file_megabytes << 20) + 1)
     upload(page, "#lesson-zip", tmp_path / "holiday.zip")

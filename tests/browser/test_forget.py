@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app import text
-from tests.browser.steps import panel, upload, wait_for_pictures
+from tests.browser.steps import panel, upload, wait_for_images
 
 pytestmark = pytest.mark.browser
 
@@ -17,7 +17,7 @@ def test_the_slider_tells_both_accuracies_and_own_zips_are_forgotten(
     visit, archive, other_archive, artefacts, width
 ):
     page = visit(width=width)
-    panel(page, text.forget.TAB)
+    panel(page, text.page.EXPERIMENTS)
     before = page.locator(f"{NUMBERS} .at-shares").inner_text()
     assert text.forget.CONTROL_SIDE in before
     slide_to(page, 0)
@@ -42,7 +42,7 @@ def test_the_slider_tells_both_accuracies_and_own_zips_are_forgotten(
     assert "atlas adapt negate" in page.locator("#forget-lines").inner_text()
     slide_to(page, 50)
     page.locator("#forget-pictures .at-pair").nth(11).wait_for()
-    wait_for_pictures(page)
+    wait_for_images(page)
     page.screenshot(path=artefacts / f"forget-own-{width}.png", full_page=True)
     assert page.locator("#forget-alert [role=alert]").count() == 0
 

@@ -1,12 +1,11 @@
-"""Every tab at a desk's and a phone's width, light and dark. A picture of each is kept in `artefacts/`."""
+"""Every state at a desk's and a phone's width, light and dark. A picture of each is kept in `artefacts/`."""
 
 from __future__ import annotations
 
 import pytest
 
 from app import text
-from app.examples import ASK_EXAMPLES
-from tests.browser.steps import ask_about, panel, wait_for_answers, wait_for_pictures
+from tests.browser.steps import ask_about, panel, start_empty, wait_for_images, wait_until_still
 from tests.serving import ROOT
 
 pytestmark = pytest.mark.browser
@@ -15,12 +14,6 @@ AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 # Rules that Gradio's own components break; the last two only in its drop zone.
 OF_GRADIO = {"aria-prohibited-attr", "nested-interactive"}
 OF_ITS_DROP_ZONE = OF_GRADIO | {"label-content-name-mismatch", "image-redundant-alt"}
-RESULT = {text.result.TAB_COMPARE: "page", text.result.TAB_INSIDE: "inside", text.result.TAB_TAKE: "take"}
-OTHERS = {
-    text.unlabelled.TAB: ("roll", "#roll-adapt"),
-    text.forget.TAB: ("forget", "#forget-numbers svg"),
-    text.model.TAB: ("model", "#use-model"),
-}
 LOOK = """() => axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
     violations.flatMap(({ id, nodes }) => nodes.map(({ html, target }) => {
         const it = document.querySelector(target[target.length - 1]);
@@ -33,7 +26,8 @@ def looked_at(artefacts):
     """Check what is in sight, and keep a picture of it."""
 
     def look(page, name):
-        wait_for_pictures(page)
+        wait_for_images(page)
+        wait_until_still(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
         page.screenshot(path=artefacts / f"{name}.png", full_page=True)
         if AXE.is_file():
@@ -45,27 +39,64 @@ def looked_at(artefacts):
 @pytest.mark.parametrize(
     ("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 )
-def test_every_tab_fits_its_width_is_accessible_and_pictured(visit, looked_at, width, scheme):
+def test_every_state_fits_its_width_is_accessible_and_pictured(visit, looked_at, width, scheme):
     page = visit(width=width, scheme=scheme)
+    look = f"{width}-{scheme}"
     if AXE.is_file():
         page.add_script_tag(path=AXE)
-    for name, short in RESULT.items():
+    looked_at(page, f"page-{look}")
+    page.click("#model-chip")
+    page.locator("#use-model").wait_for()
+    looked_at(page, f"model-{look}")
+    page.click("#model-chip")
+    panel(page, text.trying.TAB)
+    for name, short, part in (
+        (text.result.TAB_COMPARE, "try", "#compare .at-pair"),
+        (text.result.TAB_INSIDE, "inside", "#effects tbody tr"),
+        (text.result.TAB_TAKE, "take", "#share"),
+    ):
         panel(page, name)
-        if name == text.result.TAB_INSIDE:
-            page.click("#bank button")
-            page.locator("#bank-donors svg:visible").wait_for()
-        looked_at(page, f"{short}-{width}-{scheme}")
-    for name, (short, part) in OTHERS.items():
+        page.locator(part).first.wait_for()
+        looked_at(page, f"{short}-{look}")
+    panel(page, text.page.EXPERIMENTS)
+    for name, short, part in (
+        (text.forget.TAB, "forget", "#forget-numbers svg"),
+        (text.inside.BANK_TAB, "bank", "#bank-donors svg:visible"),
+    ):
         panel(page, name)
-        page.locator(part).wait_for()
-        looked_at(page, f"{short}-{width}-{scheme}")
-    panel(page, text.ask.TAB)
-    example = ASK_EXAMPLES[0]
-    page.get_by_role("button", name=text.ask.example_label(example.title, example.classes)).click()
-    wait_for_answers(page, len(example.files))
+        page.locator(part).first.wait_for()
+        looked_at(page, f"{short}-{look}")
+    panel(page, text.teach.TAB)
+    start_empty(page)
+    looked_at(page, f"teach-{look}")
+    page.locator("#labels").get_by_text(text.teach.UNLABELLED).click()
+    page.locator("#roll-adapt").wait_for()
+    looked_at(page, f"roll-{look}")
+    panel(page, text.trying.TAB)
     ask_about(page, words="cat")
     page.locator("#alert [role=alert]").wait_for()
-    looked_at(page, f"ask-{width}-{scheme}")
+    looked_at(page, f"ask-{look}")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_first_screen_says_little_and_has_one_button(visit, width):
+    page = visit(width=width)
+    wait_for_images(page)
+    height = page.viewport_size["height"]
+    above = page.evaluate(
+        """(height) => [...document.querySelectorAll("h1, h2, h3, p, label, button, figcaption, small")]
+            .filter((one) => one.offsetParent !== null && one.getBoundingClientRect().top < height)
+            .filter((one) => !one.parentElement.closest("h1, h2, h3, p, label, button, figcaption"))
+            .map((one) => one.innerText).join(" ")""",
+        height,
+    )
+    assert len(above.split()) <= 60, above
+    assert page.locator("button.at-start:visible").count() == 1
+    switch = page.locator("#at-switch")
+    assert page.locator(".at-with").is_visible()
+    switch.uncheck()
+    assert page.locator(".at-without").is_visible()
+    assert not page.locator(".at-with").is_visible()
 
 
 def test_axe_is_there_to_look():

@@ -6,10 +6,10 @@ import pytest
 
 import atlas_engine as atlas
 from app import text
-from app.page import build, launch
 from app.session import Engines, open_engine
 from atlas_engine import library
-from tests.browser.steps import ask_about, panel, wait_for_answers
+from tests.browser.steps import ask_about, try_empty, wait_for_answers
+from tests.serving import served
 from tests.standins import TASKS, stand_in
 
 pytestmark = [
@@ -31,10 +31,8 @@ def address(tmp_path_factory):
         return library.prepare(offer, cache=False)
 
     opened = open_engine()
-    with opened.engine:
-        page = build(opened, Engines(opened.engine, name="bundled", prepare=prepare))
-        yield launch(page, host="127.0.0.1").rstrip("/")
-        page.close(verbose=False)
+    with opened.engine, served(opened, Engines(opened.engine, name="bundled", prepare=prepare)) as live:
+        yield live.address.rstrip("/")
 
 
 def use(page, name):
@@ -49,7 +47,8 @@ def test_a_model_is_refused_another_is_made_ready_and_answers_and_the_first_come
     visit, address, draw, artefacts, width
 ):
     page = visit(width=width, address=address)
-    panel(page, text.model.TAB)
+    assert page.locator("#model-chip").inner_text() == text.model.chip("bundled")
+    page.click("#model-chip")
     for wrong, said in (("../etc/passwd", "cannot be chosen"), ("tiny-standin/two", "not at this hub")):
         use(page, wrong)
         alert = page.locator("#model-alert [role=alert]").filter(has_text=said)
@@ -60,11 +59,10 @@ def test_a_model_is_refused_another_is_made_ready_and_answers_and_the_first_come
     assert f"{len(TASKS)} vectors" in page.locator("#model-card").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=artefacts / f"model-chosen-{width}.png", full_page=True)
-    panel(page, text.ask.TAB)
+    assert page.locator("#model-chip").inner_text() == text.model.chip(NAME), "what really answers"
+    try_empty(page)
+    page.locator("#run").get_by_text(text.result.WAITING).wait_for()  # what the other model learned is gone
     ask_about(page, draw("red.png"), words="red, blue")
     wait_for_answers(page, 1)
-    panel(page, text.teach.TAB)
-    page.locator("#run").get_by_text(text.result.WAITING).wait_for()  # what the other model learned is gone
-    panel(page, text.model.TAB)
     use(page, "bundled")
     page.locator("#model-status").get_by_text(text.model.ready("bundled")).wait_for()

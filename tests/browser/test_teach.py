@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from app import text
-from app.examples import FEW_SHOT_EXAMPLES
 from app.limits import LIMITS
 from tests.browser.steps import (
     NAME,
-    PICTURES,
     choose_method,
     panel,
+    start_empty,
     start_own,
     upload,
+    wait_for_images,
     wait_for_names,
-    wait_for_pictures,
     wait_for_result,
     wait_until_in_sight,
+    wait_until_still,
 )
 
 pytestmark = pytest.mark.browser
@@ -30,7 +30,7 @@ def wait_for_summary(page, said):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_way_from_own_pictures_over_the_sliders_to_a_recipe_and_back(
+def test_the_way_from_own_images_over_the_sliders_to_a_recipe_and_back(
     visit, colours, artefacts, tmp_path, width
 ):
     page = visit(width=width)
@@ -38,22 +38,24 @@ def test_the_way_from_own_pictures_over_the_sliders_to_a_recipe_and_back(
     def keep(step):
         page.screenshot(path=artefacts / f"way-{step}-{width}.png", full_page=True)
 
-    wait_for_names(page, FEW_SHOT_EXAMPLES[0].request.classes)
     start_own(page, colours)
-    wait_for_summary(page, "2 classes, 6 pictures")
+    wait_for_summary(page, "2 classes, 6 images")
     keep("1-lesson")
+    wait_until_in_sight(page, "#adapt")  # it sticks to the lower edge
     page.click("#adapt")
     page.locator("#run [role=progressbar]").wait_for()
     keep("2-learning")
     wait_for_result(page, 2)
-    wait_for_pictures(page)
+    wait_for_images(page)
     assert page.locator("#teach-alert [role=alert]").count() == 0
-    assert page.locator(f"{PICTURES} h3").first.inner_text().startswith(text.result.ZERO_SHOT)
-    assert text.result.ZERO_SHOT in page.locator("#run .at-estimates").inner_text()
+    page.locator("#run summary").click()
+    assert "Zero-shot" in page.locator("#run .at-estimates").inner_text()
     keep("3-compare")
+    panel(page, text.teach.TAB)
     choose_method(page, "atlas+text-probe")
     page.click("#adapt")
     page.get_by_text("was asked for").wait_for()
+    assert page.locator("#compare h3").first.inner_text().startswith(text.result.BEFORE)
     look_inside(page)
     keep("4-inside")
     take_away(page, tmp_path)
@@ -63,10 +65,8 @@ def test_the_way_from_own_pictures_over_the_sliders_to_a_recipe_and_back(
 
 def look_inside(page):
     panel(page, text.result.TAB_INSIDE)
-    page.locator("#map svg:visible").first.wait_for()
-    assert page.locator("#donors tbody tr").count() > 1
-    page.locator("#map-by").get_by_text(text.inside.BY_NAMES["kind"]).click()
-    page.wait_for_function("document.querySelector('#map').textContent.includes('kind of block')")
+    page.locator("#effects tbody tr").first.wait_for()
+    wait_until_still(page)  # the sliders follow the order of effects
     slider = page.locator("#turn-1 input[type=number]")
     slider.fill("0")
     slider.press("Tab")
@@ -79,6 +79,11 @@ def look_inside(page):
     slider.fill("0")
     slider.press("Tab")
     page.locator("#turned .at-pair").nth(1).wait_for()
+    page.click("#inside-expert button")
+    page.locator("#map svg:visible").first.wait_for()
+    assert page.locator("#donors tbody tr").count() > 1
+    page.locator("#map-by").get_by_text(text.inside.BY_NAMES["kind"]).click()
+    page.wait_for_function("document.querySelector('#map').textContent.includes('kind of block')")
 
 
 def take_away(page, folder):
@@ -100,8 +105,15 @@ def take_away(page, folder):
         page.wait_for_function(
             "wanted => navigator.clipboard.readText().then((words) => words.includes(wanted))", arg=wanted
         )
+    page.click("#share")
+    shared = page.locator("#shared-link a").get_attribute("href")
+    assert shared.startswith("?shared=")
     upload(page, "#bring", recipe)
     page.get_by_text(text.result.BROUGHT).wait_for()
+    page.goto(page.url.partition("?")[0] + shared)
+    page.locator("#run").get_by_text(text.share.SHARED).wait_for()
+    assert page.input_value("#classes textarea") == "blue, red"
+    panel(page, text.result.TAB_TAKE)
     (folder / "mine.safetensors").write_bytes(b"MZ" * 100)
     upload(page, "#bring", folder / "mine.safetensors")
     page.get_by_role("alert").filter(has_text="mine.safetensors").wait_for()
@@ -109,13 +121,20 @@ def take_away(page, folder):
 
 def test_a_zip_fills_the_rows_and_another_the_samples_and_rows_come_and_go(visit, archive):
     page = visit()
+    start_empty(page)
     upload(page, "#lesson-zip", archive)
     page.wait_for_function("document.querySelectorAll('.at-class').length === 2")
     page.locator("#pictures-2 .thumbnail-item").nth(2).wait_for()
-    wait_for_summary(page, "2 classes, 6 pictures")
+    wait_for_summary(page, "2 classes, 6 images")
+    page.drag_and_drop("#pictures-1 .thumbnail-item img", "#class-2 .at-class-head")
+    page.locator("#pictures-2 .thumbnail-item").nth(3).wait_for()
+    assert page.locator("#pictures-1 .thumbnail-item").count() == 2
+    wait_for_summary(page, "2 classes, 6 images")
+    panel(page, text.trying.TAB)
     upload(page, "#samples-zip", archive)
     page.wait_for_function("document.querySelectorAll('#samples .thumbnail-item').length === 6")
     assert "red" in page.locator("#samples").inner_text()
+    panel(page, text.teach.TAB)
     page.click("#add-class")
     page.locator("#class-3").wait_for()
     page.get_by_role("button", name=text.teach.remove_label(1)).click()
@@ -143,4 +162,4 @@ def test_what_cannot_be_learned_gets_a_sentence_and_a_long_run_is_stopped(visit,
     page.click("#stop-adapting")
     wait_for_result(page, 2)
     assert text.result.STOPPED_NOTE in page.locator("#run").inner_text()
-    assert evil in page.locator(f"{PICTURES} .at-label").all_inner_texts()
+    assert evil in page.locator("#compare .at-label").all_inner_texts()

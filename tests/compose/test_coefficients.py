@@ -134,3 +134,13 @@ def test_rows_are_split_where_entries_would_be_and_a_vector_is_split_alike():
         assert set(split.tolist()) == {0, 1, 2}
         if len(block.shape) == 1:
             assert torch.equal(split, by_entries.split(by_entries.unit_count(block)))
+
+
+def test_narrowing_takes_back_what_widening_added():
+    few = BlockTable([BLOCKS[1], BLOCKS[3]])
+    draw = torch.Generator().manual_seed(0)
+    for layout in (Layout(), Layout(partitions=3), Layout("isotropic")):
+        own = Coefficients(torch.randn(layout.shape(2, few), generator=draw), layout, ("cars", "signs"), few)
+        back = own.widened(BLOCKS).narrowed(few)
+        assert torch.equal(back.table, own.table)
+        assert back.blocks == few

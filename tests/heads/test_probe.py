@@ -8,9 +8,9 @@ from torch.nn.functional import cross_entropy
 
 from atlas_engine.compose.encoder import cosine_logits
 from atlas_engine.errors import ConfigError
-from atlas_engine.heads.base import LabelledFeatures
+from atlas_engine.heads.base import UNUSED, LabelledFeatures
 from atlas_engine.heads.probe import Probe
-from tests.heads.synthetic import SCALE, make_support, take_rows
+from tests.heads.synthetic import SCALE, accuracy, make_support, take_rows
 
 
 @pytest.mark.parametrize("prior", ["zero", "text"])
@@ -94,3 +94,40 @@ def test_an_unknown_prior_offers_the_nearest():
     support, _ = make_support((2, 2))
     with pytest.raises(ConfigError, match="Did you mean 'text'"):
         Probe.start(support, prior="txt")
+
+
+def halves_of_a_support():
+    """Two halves of a support that no head gets all right, and test images."""
+    support, tests = make_support((12, 12, 12), spread=1.6, text_noise=2.0)
+    second = torch.arange(36) % 2 == 1
+    return support.without(second), support.without(~second), tests
+
+
+def test_a_probe_that_learns_on_keeps_the_rows_of_classes_without_new_images():
+    first, second, tests = halves_of_a_support()
+    before = Probe.fitted_from_text(first)
+    more = second.with_labels(torch.where(second.labels == 2, UNUSED, second.labels))
+    after = before.fitted_further(more, images_before=18)
+    assert torch.equal(after.weight[2], before.weight[2])
+    assert torch.equal(after.bias[2], before.bias[2])
+    assert not torch.equal(after.weight[0], before.weight[0])
+    assert accuracy(before.fitted_further(second, images_before=18), tests) >= accuracy(before, tests)
+
+
+def test_images_of_one_class_alone_do_not_raise_its_bias_without_end():
+    first, second, (features, _) = halves_of_a_support()
+    before = Probe.fitted_from_text(first)
+    only = second.with_labels(torch.where(second.labels == 1, 1, UNUSED))
+    after = before.fitted_further(only, images_before=18)
+    assert 0 < float((after.bias - before.bias).abs().max()) < 5
+    assert set(after.logits(features).argmax(dim=1).tolist()) == {0, 1, 2}
+
+
+def test_the_more_images_made_a_probe_the_less_new_ones_move_it():
+    first, second, _ = halves_of_a_support()
+    before = Probe.fitted_from_text(first)
+    few, many = (
+        float((before.fitted_further(second, images_before=count).weight - before.weight).norm())
+        for count in (0, 100_000)
+    )
+    assert 0 < many < few / 2

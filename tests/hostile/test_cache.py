@@ -1,4 +1,4 @@
-"""Rows, settings and tables planted in the cache folder are refused, and run nothing."""
+"""Rows, settings and tables planted in the cache folder, or damaged there, are not used, and run nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import diskcache
 import pytest
 
 from atlas_engine.cache import Cache, clear_folder
-from atlas_engine.errors import CacheError
+from tests.hostile import damaged_caches
 
 RAW, BINARY, TEXT, PICKLE = 1, 2, 3, 4
 
@@ -32,6 +32,25 @@ def folder(tmp_path):
     with Cache(tmp_path / "cache") as cache:
         cache.put_bytes("key", b"value")
     return tmp_path / "cache"
+
+
+def assert_forgotten(folder, caplog, why):
+    with Cache(folder) as cache:
+        assert cache.get_bytes("key") is None
+        assert why in caplog.text
+        assert len(cache) == 0
+        cache.put_bytes("key", b"value")
+        assert cache.get_bytes("key") == b"value"
+
+
+def assert_begun_anew(folder, caplog, why):
+    with Cache(folder) as cache:
+        assert cache.get_bytes("key") is None
+        assert "did not write: " in caplog.text
+        assert why in caplog.text
+        cache.put_bytes("key", b"value")
+        assert cache.get_bytes("key") == b"value"
+    assert (folder / "cache.db.damaged").exists()
 
 
 @pytest.fixture
@@ -61,30 +80,28 @@ def test_the_bomb_is_real(folder, tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0, 2, 3, 4, 5, -1, "1x", "x", b"\x01", 1.5, None])
-def test_a_pickle_under_any_mode_is_refused_and_never_run(folder, bomb, mode):
+def test_a_pickle_under_any_mode_is_forgotten_and_never_run(folder, bomb, mode, caplog):
     plant(folder, mode=mode, value=bomb)
-    sentence = r"did not write: a value of mode .* Run: atlas cache clear"
-    with Cache(folder) as cache, pytest.raises(CacheError, match=sentence):
-        cache.get_bytes("key")
+    assert_forgotten(folder, caplog, "a value of mode ")
 
 
 @pytest.mark.parametrize("value", ["text", 7, 2.5, None])
-def test_a_value_that_is_not_bytes_is_refused(folder, value):
+def test_a_value_that_is_not_bytes_is_forgotten(folder, value, caplog):
     plant(folder, value=value)
-    with Cache(folder) as cache, pytest.raises(CacheError, match="a value of mode 1"):
-        cache.get_bytes("key")
+    assert_forgotten(folder, caplog, "a value of mode 1")
 
 
-def test_a_sound_value_beside_a_file_name_is_refused(folder):
+def test_a_sound_value_beside_a_file_name_is_forgotten(folder, caplog):
     run_sql(folder, "UPDATE Cache SET filename = 'x.val'")
-    with Cache(folder) as cache, pytest.raises(CacheError, match=r"file name 'x\.val'"):
-        cache.get_bytes("key")
+    assert_forgotten(folder, caplog, "file name 'x.val'")
 
 
-def test_a_text_key_marked_as_a_pickle_is_refused(folder):
+def test_a_text_key_marked_as_a_pickle_is_not_found(folder):
     plant(folder, key="text", raw=0, value=b"value")
-    with Cache(folder) as cache, pytest.raises(CacheError, match="a key that is not plain text"):
-        list(cache._store)
+    with Cache(folder) as cache:
+        assert cache.get_bytes("text") is None
+        with pytest.raises(Exception, match="a key that is not plain text"):
+            list(cache._store)
 
 
 @pytest.mark.parametrize("raw", [0, 1])
@@ -92,7 +109,7 @@ def test_a_pickled_key_is_never_run(folder, bomb, raw):
     plant(folder, key=bomb, raw=raw, value=bomb)
     with Cache(folder) as cache:
         assert cache.get_bytes("key") is None
-        with pytest.raises(CacheError, match="a key that is not plain text"):
+        with pytest.raises(Exception, match="a key that is not plain text"):
             list(cache._store)
         cache.put_bytes("key", b"value")
         assert cache.get_bytes("key") == b"value"
@@ -100,13 +117,13 @@ def test_a_pickled_key_is_never_run(folder, bomb, raw):
 
 @pytest.mark.parametrize("mode", [RAW, BINARY, TEXT, PICKLE])
 @pytest.mark.parametrize("absolute", [True, False])
-def test_a_row_that_names_a_file_is_refused_and_the_file_stays(folder, bomb, tmp_path, mode, absolute):
+def test_a_row_that_names_a_file_is_forgotten_and_the_file_stays(folder, bomb, tmp_path, mode, absolute):
     victim = tmp_path / "diary.txt"
     victim.write_bytes(bomb)
     plant(folder, mode=mode, filename=str(victim) if absolute else "../diary.txt")
     with Cache(folder) as cache:
-        with pytest.raises(CacheError, match="file name"):
-            cache.get_bytes("key")
+        assert cache.get_bytes("key") is None
+        plant(folder, mode=mode, filename=str(victim))
         cache.put_bytes("key", b"over it")  # diskcache would now delete the old row's file
         assert cache.get_bytes("key") == b"over it"
     plant(folder, mode=mode, filename=str(victim))
@@ -133,12 +150,12 @@ def test_bytes_without_our_checksum_are_dropped(folder, bomb):
         assert len(cache) == 0
 
 
-def test_stored_bytes_that_are_no_tensor_are_refused_and_never_run(folder, bomb):
+def test_stored_bytes_that_are_no_tensor_are_not_taken_for_one_and_never_run(folder, bomb, caplog):
     with Cache(folder) as cache:
         for value in (bomb, b"", b"\xff" * 100, b"[" * 100_000, b"\xff\xff\xff\xff\xff\xff\xff\x7f{}"):
             cache.put_bytes("key", value)
-            with pytest.raises(CacheError, match="entry 'key' is not a tensor"):
-                cache.get_tensor("key")
+            assert cache.get_tensor("key") is None
+    assert caplog.text.count("is not a tensor") == 5
 
 
 @pytest.mark.parametrize(
@@ -159,21 +176,22 @@ def test_stored_bytes_that_are_no_tensor_are_refused_and_never_run(folder, bomb)
         (b"\x80", 1),
     ],
 )
-def test_an_odd_setting_is_refused_before_it_is_acted_on(folder, name, value):
+def test_a_file_with_an_odd_setting_is_moved_aside_before_the_setting_is_acted_on(
+    folder, name, value, caplog
+):
     run_sql(folder, "INSERT OR REPLACE INTO Settings VALUES (?, ?)", name, value)
-    with pytest.raises(CacheError, match="setting "):
-        Cache(folder)
-    assert clear_folder(folder) > 0
-    with Cache(folder) as cache:
-        cache.put_bytes("key", b"value")
-        assert cache.get_bytes("key") == b"value"
+    assert_begun_anew(folder, caplog, "setting ")
 
 
-def test_a_count_spoilt_while_open_is_refused(folder):
+@pytest.mark.parametrize("spoilt", ["'huge'", "NULL", "x'00'", "9e999", "-1"])
+@pytest.mark.parametrize("name", ["size", "count"])
+def test_a_count_spoilt_while_open_raises_nothing(folder, name, spoilt):
     with Cache(folder) as cache:
-        run_sql(folder, "UPDATE Settings SET value = 'huge' WHERE key = 'size'")
-        with pytest.raises(CacheError, match="count of bytes"):
-            _ = cache.nbytes
+        run_sql(folder, f"UPDATE Settings SET value = {spoilt} WHERE key = '{name}'")
+        assert cache.nbytes >= 0
+        assert len(cache) >= 0
+        cache.put_bytes("after", b"value")
+        assert cache.get_bytes("after") in (None, b"value")
 
 
 @pytest.mark.parametrize(
@@ -184,26 +202,53 @@ def test_a_count_spoilt_while_open_is_refused(folder):
         "CREATE TRIGGER diary AFTER INSERT ON Cache BEGIN DELETE FROM Cache; END",
     ],
 )
-def test_a_table_view_or_trigger_that_is_not_ours_is_refused(folder, statement):
+def test_a_file_with_a_table_view_or_trigger_that_is_not_ours_is_moved_aside(folder, statement, caplog):
     run_sql(folder, statement)
-    with pytest.raises(CacheError, match="diary in cache"):
-        Cache(folder)
+    assert_begun_anew(folder, caplog, "'diary' in cache")
 
 
-def test_a_table_with_other_columns_is_refused(folder):
+def test_a_file_whose_table_has_other_columns_is_moved_aside(folder, caplog):
     run_sql(folder, "ALTER TABLE Cache ADD COLUMN diary")
-    with pytest.raises(CacheError, match="a table Cache with other columns"):
-        Cache(folder)
+    assert_begun_anew(folder, caplog, "table 'Cache' in cache")
 
 
-def test_a_database_of_someone_else_behind_a_link_is_not_written(tmp_path):
+def test_a_file_with_one_of_our_triggers_made_to_do_something_else_is_moved_aside(folder, caplog):
+    run_sql(folder, "DROP TRIGGER Settings_count_insert")
+    run_sql(folder, "CREATE TRIGGER Settings_count_insert AFTER INSERT ON Cache BEGIN DELETE FROM Cache; END")
+    assert_begun_anew(folder, caplog, "trigger 'Settings_count_insert' in cache")
+
+
+def test_a_database_of_someone_else_behind_a_link_is_not_written(tmp_path, caplog):
     with contextlib.closing(sqlite3.connect(tmp_path / "theirs.db")) as connection, connection:
         connection.execute("CREATE TABLE accounts (name)")
     before = (tmp_path / "theirs.db").read_bytes()
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "cache.db").symlink_to(tmp_path / "theirs.db")
-    with pytest.raises(CacheError, match="table accounts"):
-        Cache(tmp_path / "cache")
+    assert_begun_anew(tmp_path / "cache", caplog, "table 'accounts'")
     assert (tmp_path / "theirs.db").read_bytes() == before
     clear_folder(tmp_path / "cache")
     assert (tmp_path / "theirs.db").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def sound_cache(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sound") / "cache"
+    damaged_caches.fill(folder)
+    return folder
+
+
+# `python -m tests.hostile.damaged_caches 800` tries 800 seeds. These are some; 28 of them once raised.
+SEEDS = (
+    *range(20),
+    *(66, 74, 79, 100, 102, 108, 168, 180, 201, 245, 255, 258, 275, 280, 292, 296, 304, 311, 313, 326),
+    *(327, 352, 366, 367, 434, 461, 580, 722),
+)
+
+
+def test_a_damaged_cache_gives_no_wrong_answer_raises_nothing_and_serves_on(sound_cache, tmp_path):
+    for seed in SEEDS:
+        how = damaged_caches.damage(sound_cache, tmp_path / "cache", seed)
+        try:
+            damaged_caches.use(tmp_path / "cache")
+        except Exception as error:
+            raise AssertionError(f"seed {seed} ({how})") from error

@@ -6,12 +6,14 @@ import io
 import os
 import struct
 import zipfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from app.handlers.uploads import unpack_classes
 from atlas_engine.data import ZipLimits, read_images_in, read_zip
 from atlas_engine.errors import AtlasError, ConfigError, ImageError, SupportError
 
@@ -48,6 +50,29 @@ def test_a_path_that_climbs_out_is_left_out_and_listed(name, tmp_path, monkeypat
     assert names_of(found) == ["cat/1.png", "dog/1.png"]
     assert [entry.reason for entry in found.ignored] == ["its path leads outside the zip"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x" * 300 + ".png",
+        "海" * 200 + ".png",
+        "a/" * 200 + "x.png",
+        "x." + "png" * 100,
+        "x" * 60_000 + ".png",
+    ],
+)
+def test_a_long_name_is_read_or_left_out_and_never_too_long_for_the_disk(name, tmp_path):
+    archive = tmp_path / "photos.zip"
+    archive.write_bytes(zip_of([*PAIR, (f"cat/{name}", png())]))
+    found = read_zip(archive)
+    assert {"cat/1.png", "dog/1.png"} <= set(names_of(found))
+    assert all(len(entry.name) < 400 for entry in found.ignored)
+    (tmp_path / "rows").mkdir()
+    rows = unpack_classes(str(archive), tmp_path / "rows")
+    assert [row.name for row in rows] == ["cat", "dog"]
+    assert [len(row.paths) for row in rows] == [len(found.items) - 1, 1]
+    assert all(Path(path).read_bytes() == png() for row in rows for path in row.paths)
 
 
 def test_a_link_is_left_out():

@@ -9,9 +9,12 @@ import torch
 
 from atlas_engine.errors import ConfigError, SupportError
 from studies.few_shot import (
+    RANDOM,
     FewShotRow,
     FewShotStudySettings,
     calibration_table,
+    control_table,
+    count_rows,
     few_shot_grid,
     few_shot_tables,
     require_enough_images,
@@ -252,3 +255,43 @@ def test_calibration_compares_what_was_expected_with_what_came():
 def test_an_estimate_of_nothing_right_is_an_estimate():
     zero = fake_row("pets", "auto", 1, 0, 0.0, estimate=0.0, estimate_low=0.0, estimate_high=0.2)
     assert calibration_table([zero]).rows == [("auto", 1, 1, 0.0, 0.0, 0.0, 100.0)]
+
+
+CONTROLLED = FewShotStudySettings(
+    shots=(2,), seeds=1, methods=("lpp", "atlas"), max_test=12, steps=4, batch=4, control=True
+)
+
+
+def test_what_mixes_task_vectors_is_measured_with_a_random_bank_too(tiny, bank, folder):
+    solver = Solver(tiny, bank=bank, config=CONTROLLED.budget())
+    ledger = Ledger()
+    found = run_few_shot(solver, {"colours": folder}, settings=CONTROLLED, ledger=ledger)
+    rows = [row for row, _ in found]
+    assert len(ledger) == 3, "the random bank's row has a key of its own"
+    assert [row.method for row in rows] == ["lpp", "atlas", "atlas" + RANDOM]
+    assert len(rows) == count_rows(CONTROLLED, folders=1)
+    real, control = rows[1:]
+    table = control_table(rows)
+    assert table is not None
+    assert table.rows == [("atlas", f"{100 * (real.accuracy - control.accuracy):+.1f}")]
+    assert control_table(rows[:2]) is None
+
+
+def test_a_folder_is_measured_without_its_own_vector_where_that_is_asked_for(tiny, bank, folder):
+    settings = dataclasses.replace(CONTROLLED, methods=("atlas",), control=False, leave_own_out=True)
+    solver = Solver(tiny, bank=bank, config=settings.budget())
+    (row,) = [row for row, _ in run_few_shot(solver, {"x": folder}, settings=settings, ledger=Ledger())]
+    other = Solver(tiny, bank=bank.without(["colours"]), config=settings.budget())
+    plain = dataclasses.replace(settings, leave_own_out=False)
+    (expected,) = [row for row, _ in run_few_shot(other, {"x": folder}, settings=plain, ledger=Ledger())]
+    assert without_seconds([row]) == without_seconds([expected])
+
+
+def test_the_lead_of_auto_stands_beside_every_other_method():
+    rows = [
+        FewShotRow(dataset, method, 4, 0, accuracy, 10, 0.0, fell_back=False)
+        for dataset, first, second in (("a", 0.5, 0.6), ("b", 0.5, 0.8))
+        for method, accuracy in (("tip", first), ("auto", second))
+    ]
+    (lead,) = [one for one in few_shot_tables(rows) if one.title.startswith("`auto` above")]
+    assert lead.rows == [("tip", "+20.0 ± 10.0")]

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.nn import functional as F
 
-from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.adapt.methods import FEW_SHOT_METHODS
+from atlas_engine.adapt.settings import FewShotConfig, FewShotRunSettings
 from atlas_engine.bank.vector import fingerprint
+from atlas_engine.compose.coefficients import Layout
 from atlas_engine.data.augment import Augment
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.heads.base import LabelledFeatures
 from atlas_engine.heads.registry import HEADS
-from studies.methods import STUDY_METHODS, Solver, find_study_method
+from studies.grid import key_of
+from studies.methods import STUDY_METHODS, Solver, few_shot_facts, find_study_method
 from studies.problems.few_shot import accuracy, draw_problem, shot_pixels
 from tests.studies.drawn_tasks import QUICK
 
 ALONE = ("tip", "tip-f", "lpp")
 TRAINED = ("finetune", "lora")
+HALFWAY = ("finetune-half+head", "lora-half+head")
+ON_LEVELS = ("linear-probe-levels", "kernel-ridge")
 MIXING = (
     "linear-probe",
     "text-probe",
@@ -80,7 +87,7 @@ def on_shots(solver, problem, name):
 
 
 def test_the_table_has_every_method_and_says_which_mix_vectors():
-    assert sorted(STUDY_METHODS) == sorted(["zero-shot", *ALONE, *TRAINED, *MIXING])
+    assert sorted(STUDY_METHODS) == sorted(["zero-shot", *ALONE, *TRAINED, *HALFWAY, *ON_LEVELS, *MIXING])
     assert {name for name, method in STUDY_METHODS.items() if method.mixes} == set(MIXING)
     with pytest.raises(ConfigError, match=r"method 'atlas\+lp' is not known. Did you mean 'atlas\+lpp'"):
         find_study_method("atlas+lp")
@@ -122,7 +129,7 @@ def test_the_features_are_computed_once_and_every_head_is_charged(tiny, problem)
     assert all(answer.seconds > seconds > 0 for answer in found)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", [*TRAINED, *HALFWAY])
 def test_a_trained_tower_fits_the_shots_and_leaves_the_base_alone(tiny, problem, name):
     before = fingerprint(dict(tiny.backbone.visual.state_dict()))
     solver = Solver(tiny, config=FewShotConfig(steps=12, batch=6))
@@ -130,6 +137,14 @@ def test_a_trained_tower_fits_the_shots_and_leaves_the_base_alone(tiny, problem,
     zero_shot, _ = on_shots(solver, problem, "zero-shot")
     assert loss(learned, labels) < loss(zero_shot, labels)
     assert fingerprint(dict(tiny.backbone.visual.state_dict())) == before
+
+
+def test_the_learning_rate_of_fine_tuning_can_be_set(tiny, problem):
+    solvers = [Solver(tiny, config=BUDGET, tune_lr=lr) for lr in (None, 1e-5)]
+    own, small = (STUDY_METHODS["finetune"].solve(one, problem).logits for one in solvers)
+    zero_shot = STUDY_METHODS["zero-shot"].solve(solvers[0], problem).logits
+    assert (small - zero_shot).abs().max() < (own - zero_shot).abs().max()
+    assert STUDY_METHODS["finetune"].facts(solvers[0]) != STUDY_METHODS["finetune"].facts(solvers[1])
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -164,10 +179,43 @@ def test_the_facts_of_a_method_are_what_its_answer_depends_on(tiny, bank):
     other = Solver(tiny, bank=bank.without(["noise"]), config=FewShotConfig(steps=2))
     narrow = Solver(tiny, bank=bank.stored_as("float16"), config=FewShotConfig(steps=2))
     for name, method in STUDY_METHODS.items():
-        trains = name in (*TRAINED, *MIXING)
+        trains = name in (*TRAINED, *HALFWAY, *MIXING)
         assert (method.facts(few) != method.facts(many)) == trains, name
         assert (method.facts(few) != method.facts(other)) == (name in MIXING), name
         assert (method.facts(few) != method.facts(narrow)) == (name in MIXING), name
+
+
+def test_templates_are_those_of_the_solver_and_among_the_facts(tiny, bank, problem):
+    plain, other = Solver(tiny, bank=bank), Solver(tiny, bank=bank, templates="a blurry {}")
+    expected = tiny.head(problem.support.classes, templates="a blurry {}")
+    assert torch.equal(other.text(problem), expected)
+    assert not torch.equal(plain.text(problem), expected)
+    for name in ("zero-shot", "lpp", "auto"):
+        assert plain.facts(STUDY_METHODS[name]) == STUDY_METHODS[name].facts(plain)
+        assert other.facts(STUDY_METHODS[name])["templates"] == ["a blurry {}"]
+
+
+def test_validation_images_choose_the_epoch_of_all_but_auto(tiny, bank, folder):
+    drawn = draw_problem(folder, tiny.backbone.preprocessing, settings=QUICK, validation=2, seed=1)
+    solver = Solver(tiny, bank=bank, config=FewShotConfig(epochs=1, batch=4))
+    for name in ("paper", "auto"):
+        assert STUDY_METHODS[name].solve(solver, drawn).logits.shape == (18, 3), name
+
+
+def test_the_facts_of_a_row_tell_its_own_settings_and_its_layout():
+    row, given = FEW_SHOT_METHODS["paper+lpp"], FewShotConfig(steps=2)
+    changes = ({"settings": {**row.settings, "lr": 0.3}}, {"layout": Layout(partitions=2)}, {"share": 0.5})
+    changed = [dataclasses.replace(row, **change) for change in (*changes, {"fitted_start": False})]
+    keys = [key_of(few_shot_facts(one, given)) for one in (row, *changed)]
+    assert len(set(keys)) == 5
+    assert key_of(few_shot_facts(dataclasses.replace(row, help="other words"), given)) == keys[0]
+
+
+def test_a_row_without_settings_of_its_own_has_the_facts_of_the_config_alone():
+    facts = few_shot_facts(FEW_SHOT_METHODS["atlas"], FewShotConfig())
+    usual = FewShotRunSettings().as_dict() | {"share": None}
+    del usual["epochs"]
+    assert facts == {"config": usual}
 
 
 def test_mixing_needs_a_bank_and_the_rest_does_not(tiny, problem):

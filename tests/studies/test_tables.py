@@ -8,7 +8,8 @@ import pytest
 
 from atlas_engine.errors import EvalError
 from studies.banks.task_vectors import gain_grid
-from studies.tables import ResultTable, count_range, distinct, grid_values, seed_mean, where
+from studies.few_shot import FewShotRow
+from studies.tables import ResultTable, clustered_mean, count_range, distinct, grid_values, seed_mean, where
 from tests.studies.banks.fake_trials import TRIALS
 
 
@@ -23,6 +24,20 @@ def test_the_mean_is_over_seeds_of_means_over_targets():
     assert seed_mean([trial("a", 0, 0.2)]).percent(sign=True) == "+20.0"
     with pytest.raises(EvalError, match="no row"):
         seed_mean([])
+
+
+def test_the_error_of_a_clustered_mean_counts_data_sets_and_not_problems():
+    rows = [
+        FewShotRow(dataset, "tip", 1, seed, accuracy, 10, 0.0, fell_back=False)
+        for dataset, accuracy in (("a", 0.2), ("b", 0.6))
+        for seed in range(50)
+    ]
+    found = clustered_mean(rows)
+    assert found.mean == pytest.approx(0.4)
+    assert found.spread == pytest.approx(0.2), "the deviation of 0.2 and 0.6 by √2, however many seeds"
+    assert clustered_mean(rows[:50]).spread is None
+    with pytest.raises(EvalError, match="no row"):
+        clustered_mean([])
 
 
 def test_rows_are_picked_by_their_fields_and_values_listed_once():

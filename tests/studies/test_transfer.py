@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 
-from atlas_engine.adapt.few_shot import FewShotConfig
+from atlas_engine.adapt.settings import FewShotConfig
 from atlas_engine.errors import ConfigError, EvalError
 from studies.corruptions import Corruption
 from studies.grid import Ledger

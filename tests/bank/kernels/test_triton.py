@@ -23,6 +23,7 @@ from atlas_engine.bank.panels import DensePanel, Panel, to_scaled_half
 from tests.drawn import ROOT
 
 STORAGES = ["float32", "float16", "bfloat16", "int8", "int4"]
+BY_ROWS = [False, True]  # one weight per task, or one per row and task
 EXACT = 2e-6  # float32 sums of up to 20 terms, or of programs of 2048, against float64
 CPU = torch.device("cpu")
 
@@ -60,11 +61,16 @@ class Drawn:
     start: torch.Tensor
     g: torch.Tensor
 
+    @property
+    def rows(self) -> int:
+        """How many rows have weights of their own."""
+        return self.w.shape[1]
 
-def draw(storage: str, *, tasks=3, rows=13, cols=384, runs=1, size=1.0) -> Drawn:
+
+def draw(storage: str, *, tasks=3, rows=13, cols=384, runs=1, size=1.0, by_rows=False) -> Drawn:
     draw = torch.Generator().manual_seed(tasks * cols + runs)
     tau = size * torch.randn(tasks, rows * cols, generator=draw)
-    shapes = ((runs, tasks), (rows * cols,), (runs, rows * cols))
+    shapes = ((runs, rows if by_rows else 1, tasks), (rows * cols,), (runs, rows * cols))
     return Drawn(
         panel_of(storage, tau, cols=cols), *(torch.randn(*shape, generator=draw) for shape in shapes)
     )
@@ -80,19 +86,20 @@ def panel_of(storage: str, tau: torch.Tensor, *, cols: int) -> Panel:
 
 def products(drawn: Drawn) -> tuple[torch.Tensor, torch.Tensor]:
     stored, into = drawn.panel.stored_numbers(), torch.full_like(drawn.g, torch.nan)
-    gpu.combine(stored, drawn.w, start=drawn.start, into=into)
-    return into, gpu.inner(stored, drawn.g)
+    gpu.combine_rows(stored, drawn.w, start=drawn.start, into=into)
+    return into, gpu.inner_rows(stored, drawn.g, rows=drawn.rows)
 
 
 def errors(storage: str, **sizes) -> Errors:
     drawn = draw(storage, **sizes)
-    tau = drawn.panel.decode(0, drawn.panel.numel, torch.float64)
+    decoded = drawn.panel.decode(0, drawn.panel.numel, torch.float64)
+    tau, g = (numbers.view(len(numbers), drawn.rows, -1) for numbers in (decoded, drawn.g.double()))
     theta, sums = products(drawn)
-    wanted, g = drawn.start + drawn.w.double() @ tau, drawn.g.double()
-    lengths = g.norm(dim=1)[:, None] * tau.norm(dim=1)
+    wanted = drawn.start + torch.einsum("rqt,tqc->rqc", drawn.w.double(), tau).flatten(1)
+    lengths = g.norm(dim=2)[..., None] * tau.norm(dim=2).t()  # (R rows T)
     return Errors(
         combine=((theta - wanted).abs().max() / wanted.abs().max()).item(),
-        inner=((sums - g @ tau.t()).abs() / lengths).max().item(),
+        inner=((sums - torch.einsum("rqc,tqc->rqt", g, tau)).abs() / lengths).max().item(),
     )
 
 
@@ -104,28 +111,40 @@ def differs_from_torch(storage: str, **sizes) -> Errors:
     drawn = draw(storage, **sizes)
     theta, sums = products(drawn)
     other = torch.empty_like(theta)
-    drawn.panel.combine_with_torch(drawn.w.unsqueeze(-1), start=drawn.start, into=other)
-    wanted = drawn.panel.inner_with_torch(drawn.g)[..., 0]
+    drawn.panel.combine_rows_with_torch(drawn.w, start=drawn.start, into=other)
+    return _compare(theta, other, sums, drawn.panel.inner_rows_with_torch(drawn.g, rows=drawn.rows))
+
+
+def differs_from_the_cpu(storage: str, **sizes) -> Errors:
+    """The kernels of a GPU against the machine code that a CPU runs."""
+    drawn = draw(storage, **sizes)
+    theta, sums = products(drawn)
+    other, stored = torch.empty_like(theta), drawn.panel.stored_numbers()
+    cpu.combine_rows(stored, drawn.w, start=drawn.start, into=other)
+    return _compare(theta, other, sums, cpu.inner_rows(stored, drawn.g, rows=drawn.rows))
+
+
+def _compare(theta: torch.Tensor, other: torch.Tensor, sums: torch.Tensor, wanted: torch.Tensor) -> Errors:
     return Errors(
         combine=((theta - other).abs().max() / other.abs().max()).item(),
         inner=((sums - wanted).abs().max() / wanted.abs().max()).item(),
     )
 
 
-def in_a_view(storage: str) -> tuple[bool, bool, bool]:
+def in_a_view(storage: str, *, by_rows: bool) -> tuple[bool, bool, bool]:
     """Whether views into a larger tensor are written, read, and left alone outside, as if they were alone."""
-    drawn = draw(storage, runs=3)
+    drawn = draw(storage, rows=4, runs=3, by_rows=by_rows)
     theta, sums = products(drawn)
     room = torch.full((3, drawn.panel.numel + 121), -7.0)
     into, stored = room[:, 1 : 1 + drawn.panel.numel], drawn.panel.stored_numbers()
     every_other = torch.stack((drawn.start, drawn.start), dim=1)[:, 0]
-    gpu.combine(stored, drawn.w, start=every_other, into=into)
+    gpu.combine_rows(stored, drawn.w, start=every_other, into=into)
     is_written, is_clean = (
         torch.equal(into, theta),
         bool((room[:, 0] == -7).all() and (room[:, -120:] == -7).all()),
     )
     into.copy_(drawn.g)
-    return is_written, torch.equal(gpu.inner(stored, into), sums), is_clean
+    return is_written, torch.equal(gpu.inner_rows(stored, into, rows=drawn.rows), sums), is_clean
 
 
 def zero_weights_keep_the_start(storage: str) -> bool:
@@ -136,7 +155,7 @@ def zero_weights_keep_the_start(storage: str) -> bool:
 
 def shows_what_is_not_a_number() -> bool:
     drawn = draw("int4")
-    drawn.g[0, 100], drawn.w[0, 1] = torch.nan, torch.inf
+    drawn.g[0, 100], drawn.w[0, 0, 1] = torch.nan, torch.inf
     theta, sums = products(drawn)
     return bool(sums.isnan().all()) and not theta.isfinite().any()
 
@@ -145,31 +164,39 @@ def fault_of(storage: str) -> str | None:
     return gpu.self_check(storage, CPU)
 
 
-def answers_of_a_panel(storage: str, *, is_wrong: bool) -> tuple[bool, bool, list[str]]:
+def answers_of_a_panel(storage: str, *, is_wrong: bool, by_rows: bool) -> tuple[bool, bool, list[str]]:
     """Whether a panel answered with the bits of the kernels, or with those of torch, and what was logged.
 
     The interpreter's CPU stands for a GPU: panels take the kernels there, if the self-check lets them.
     """
-    drawn, lines = draw(storage, runs=2), []
+    drawn, lines = draw(storage, rows=4, runs=2, by_rows=by_rows), []
     theta, sums = products(drawn)
-    right, handler = gpu.combine, logging.Handler()
+    right, handler = gpu.combine_rows, logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger(gpu.__name__).addHandler(handler)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "_DEVICE_TYPES", ("cpu",))
         if is_wrong:
-            patch.setattr(gpu, "combine", partial(nudge, right))
+            patch.setattr(gpu, "combine_rows", partial(nudge, right))
         gpu._find_fault.cache_clear()
         found, other = torch.empty_like(theta), torch.empty_like(theta)
         for _ in range(2):  # the second time nothing is checked or logged again
-            drawn.panel.combine(drawn.w.unsqueeze(-1), start=drawn.start, into=found)
-            inner = drawn.panel.inner(drawn.g)
+            inner = answer(drawn, found)
     gpu._find_fault.cache_clear()
     logging.getLogger(gpu.__name__).removeHandler(handler)
-    drawn.panel.combine_with_torch(drawn.w.unsqueeze(-1), start=drawn.start, into=other)
-    by_kernel = torch.equal(found, theta) and torch.equal(inner[..., 0], sums)
-    by_torch = torch.equal(found, other) and torch.equal(inner, drawn.panel.inner_with_torch(drawn.g))
+    with_torch = answer(drawn, other)  # no GPU is here, and the panel is too small for the machine code
+    by_kernel = torch.equal(found, theta) and torch.equal(inner, sums)
+    by_torch = torch.equal(found, other) and torch.equal(inner, with_torch)
     return by_kernel, by_torch, lines
+
+
+def answer(drawn: Drawn, into: torch.Tensor) -> torch.Tensor:
+    """Both products, as a composer asks a panel for them: with weights per row, or of the whole."""
+    if drawn.rows > 1:
+        drawn.panel.combine_rows(drawn.w, start=drawn.start, into=into)
+        return drawn.panel.inner_rows(drawn.g, rows=drawn.rows)
+    drawn.panel.combine(drawn.w.transpose(1, 2), start=drawn.start, into=into)
+    return drawn.panel.inner(drawn.g).transpose(1, 2)
 
 
 def nudge(combine, stored, w, *, start, into):
@@ -200,15 +227,35 @@ def test_odd_sizes_lose_no_number(interpreter, storage, rows, cols):
 
 @needs_triton
 @pytest.mark.parametrize("storage", STORAGES)
-def test_more_runs_than_a_program_holds(interpreter, storage):
-    found = interpreter(errors, storage, runs=9)
+@pytest.mark.parametrize(("rows", "cols"), [(1, 2), (3, 34), (7, 202), (4, 384), (2, 1538)])
+@pytest.mark.parametrize("runs", [1, 5])
+def test_each_row_has_weights_and_sums_of_its_own(interpreter, storage, rows, cols, runs):
+    found = interpreter(errors, storage, tasks=2, rows=rows, cols=cols, runs=runs, by_rows=True)
     assert max(found.combine, found.inner) <= EXACT
 
 
 @needs_triton
 @pytest.mark.parametrize("storage", STORAGES)
-def test_the_kernels_agree_with_torch(interpreter, storage):
-    found = interpreter(differs_from_torch, storage, tasks=4, runs=2, size=1e-3)
+@pytest.mark.parametrize("by_rows", BY_ROWS)
+def test_more_runs_than_a_program_holds(interpreter, storage, by_rows):
+    found = interpreter(errors, storage, rows=4, runs=9, by_rows=by_rows)
+    assert max(found.combine, found.inner) <= EXACT
+
+
+@needs_triton
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("by_rows", BY_ROWS)
+def test_the_kernels_agree_with_torch(interpreter, storage, by_rows):
+    found = interpreter(differs_from_torch, storage, tasks=4, rows=4, runs=2, size=1e-3, by_rows=by_rows)
+    assert max(found.combine, found.inner) <= 1e-5  # both sum in float32, in another order
+
+
+@needs_triton
+@pytest.mark.skipif(not cpu.has_numba(), reason="numba is not installed")
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("by_rows", BY_ROWS)
+def test_the_kernels_agree_with_those_of_the_cpu(interpreter, storage, by_rows):
+    found = interpreter(differs_from_the_cpu, storage, tasks=5, rows=4, cols=768, runs=2, by_rows=by_rows)
     assert max(found.combine, found.inner) <= 1e-5  # both sum in float32, in another order
 
 
@@ -222,8 +269,10 @@ def test_magnitudes_at_both_ends_of_the_range(interpreter, storage, size):
 
 @needs_triton
 @pytest.mark.parametrize("storage", STORAGES)
-def test_two_calls_give_the_same_bits(interpreter, storage):
-    assert interpreter(bits, storage, runs=3) == interpreter(bits, storage, runs=3)
+@pytest.mark.parametrize("by_rows", BY_ROWS)
+def test_two_calls_give_the_same_bits(interpreter, storage, by_rows):
+    first, second = (interpreter(bits, storage, rows=4, runs=3, by_rows=by_rows) for _ in range(2))
+    assert first == second
 
 
 @needs_triton
@@ -234,8 +283,9 @@ def test_zero_weights_give_back_the_start_bit_for_bit(interpreter, storage):
 
 @needs_triton
 @pytest.mark.parametrize("storage", STORAGES)
-def test_rows_may_lie_apart_and_anywhere(interpreter, storage):
-    assert interpreter(in_a_view, storage) == (True, True, True)
+@pytest.mark.parametrize("by_rows", BY_ROWS)
+def test_rows_may_lie_apart_and_anywhere(interpreter, storage, by_rows):
+    assert interpreter(in_a_view, storage, by_rows=by_rows) == (True, True, True)
 
 
 @needs_triton
@@ -284,45 +334,63 @@ def test_the_kernels_pass_the_self_check(interpreter, storage):
 
 
 @needs_triton
-@pytest.mark.parametrize("storage", gpu.STORAGES)
-def test_a_panel_takes_the_kernels_that_passed(interpreter, storage):
-    by_kernel, _, lines = interpreter(answers_of_a_panel, storage, is_wrong=False)
+@pytest.mark.parametrize(
+    ("storage", "by_rows"),
+    [*((storage, False) for storage in gpu.STORAGES), ("float16", True), ("int4", True)],
+)
+def test_a_panel_takes_the_kernels_that_passed(interpreter, storage, by_rows):
+    by_kernel, _, lines = interpreter(answers_of_a_panel, storage, is_wrong=False, by_rows=by_rows)
     assert by_kernel
     assert lines == []
 
 
 @needs_triton
 @pytest.mark.parametrize("storage", gpu.STORAGES)
-def test_where_a_kernel_is_wrong_torch_answers_and_one_warning_says_so(interpreter, storage):
-    by_kernel, by_torch, lines = interpreter(answers_of_a_panel, storage, is_wrong=True)
+@pytest.mark.parametrize("by_rows", BY_ROWS)
+def test_where_a_kernel_is_wrong_torch_answers_and_one_warning_says_so(interpreter, storage, by_rows):
+    by_kernel, by_torch, lines = interpreter(answers_of_a_panel, storage, is_wrong=True, by_rows=by_rows)
     assert by_torch
     assert not by_kernel
     assert lines == [
-        f"Triton's {storage} kernels are not used on cpu, torch answers: combine is wrong for 1 run(s)"
+        f"Triton's {storage} kernels are not used on cpu, torch answers: "
+        "combine is wrong for 1 run(s) and 1 row(s)"
     ]
 
 
 def combine_in_double(stored, w, *, start, into):
-    into.copy_(start + w.double() @ gpu._widen(stored))
+    tau = gpu._widen(stored).view(stored.task_count, w.shape[1], -1)
+    into.copy_(start + torch.einsum("rqt,tqc->rqc", w.double(), tau).flatten(1))
 
 
-def inner_in_double(stored, g):
-    return (g.double() @ gpu._widen(stored).t()).float()
+def inner_in_double(stored, g, *, rows):
+    tau = gpu._widen(stored).view(stored.task_count, rows, -1)
+    return torch.einsum("rqc,tqc->rqt", g.double().view(len(g), rows, -1), tau).float()
+
+
+def mixes_rows(stored, g, *, rows):
+    """Right in all, and for one row; wrong for which row has which sum."""
+    return inner_in_double(stored, g, rows=rows).roll(1, dims=1)
 
 
 @pytest.mark.parametrize("storage", gpu.STORAGES)
 def test_the_self_check_knows_right_from_wrong(storage):
-    right = {"combine": combine_in_double, "inner": inner_in_double}
+    right = {"combine_rows": combine_in_double, "inner_rows": inner_in_double}
     assert gpu.self_check(storage, CPU, **right) is None
-    wrong = right | {"combine": partial(nudge, combine_in_double)}
-    assert gpu.self_check(storage, CPU, **wrong) == "combine is wrong for 1 run(s)"
-    wrong = right | {"inner": lambda stored, g: inner_in_double(stored, g.roll(1, dims=1))}
-    assert gpu.self_check(storage, CPU, **wrong) == "inner is wrong for 1 run(s)"
-    wrong = right | {"inner": lambda stored, g: torch.full((len(g), stored.task_count), torch.nan)}
-    assert gpu.self_check(storage, CPU, **wrong) == "inner is wrong for 1 run(s)"
+    wrong = right | {"combine_rows": partial(nudge, combine_in_double)}
+    assert gpu.self_check(storage, CPU, **wrong) == "combine is wrong for 1 run(s) and 1 row(s)"
+    wrong = right | {"inner_rows": lambda stored, g, rows: inner_in_double(stored, g.roll(1, 1), rows=rows)}
+    assert gpu.self_check(storage, CPU, **wrong) == "inner is wrong for 1 run(s) and 1 row(s)"
+    wrong = right | {"inner_rows": mixes_rows}
+    assert gpu.self_check(storage, CPU, **wrong) == "inner is wrong for 1 run(s) and 6 row(s)"
+    wrong = right | {
+        "inner_rows": lambda stored, g, rows: torch.full((len(g), rows, stored.task_count), torch.nan)
+    }
+    assert gpu.self_check(storage, CPU, **wrong) == "inner is wrong for 1 run(s) and 1 row(s)"
     calls = iter(range(100))
-    wrong = right | {"inner": lambda stored, g: inner_in_double(stored, g) * (1 + 1e-6 * next(calls))}
-    assert gpu.self_check(storage, CPU, **wrong) == "two calls give different bits"
+    wrong = right | {
+        "inner_rows": lambda stored, g, rows: inner_in_double(stored, g, rows=rows) * (1 + 1e-6 * next(calls))
+    }
+    assert gpu.self_check(storage, CPU, **wrong) == "two calls give different bits for 1 run(s) and 1 row(s)"
 
 
 @pytest.mark.parametrize("storage", gpu.STORAGES)
@@ -342,6 +410,9 @@ def test_it_says_no_to_what_it_cannot_do(monkeypatch):
     assert not gpu.can_run(stored, g.repeat(1, 2)[:, ::2])
     assert not gpu.can_run(cpu.StoredNumbers(stored.data[:, ::2], stored.scale), g)
     assert not gpu.can_run(draw("float32").panel.stored_numbers(), g)  # torch reads it where it is
+    packed = draw("int4", rows=12).panel.stored_numbers()
+    assert gpu.can_run(packed, g, rows=4)
+    assert not gpu.can_run(packed, g, rows=24)  # half a channel: the low halves of its bytes alone
 
 
 _WITHOUT = """

@@ -149,6 +149,7 @@ def test_an_adapter_and_its_merged_model_are_the_same_task_vector(model, base, f
         ("plain", "lora"),
     ]
     bank = load_bank(path)
+    assert [info.kind for info in bank.infos] == ["standard", "lora", "lora"]
     merged, *adapters = (bank.vector(task) for task in bank.tasks)
     assert merged.norm() > 1
     for vector in adapters:

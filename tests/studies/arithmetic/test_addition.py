@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from atlas_engine.adapt.arithmetic.config import AddConfig
 from atlas_engine.errors import ConfigError
 from studies.arithmetic.addition import (
     AdditionRow,
@@ -14,19 +15,20 @@ from studies.arithmetic.addition import (
 )
 from studies.grid import Ledger
 
-ADD = AdditionSettings(seeds=2, learn=4, max_test=8, steps=2)
+ADD = AdditionSettings(seeds=2, learn=4, max_test=8)
+SHORT = AddConfig(steps=2)
 
 
 def test_there_is_a_row_for_every_method_task_and_seed(engine, tasks):
     ledger = Ledger()
-    found = list(run_addition(engine, tasks, settings=ADD, ledger=ledger))
+    found = list(run_addition(engine, tasks, settings=ADD, config=SHORT, ledger=ledger))
     rows = [row for some, _ in found for row in some]
     assert len(rows) == 2 * 2 * 7
     assert len(found) == 2 * 7
     for row in rows:
         assert row.normalised == pytest.approx(row.accuracy / row.own if row.own else 0.0)
         assert row.method != "zero-shot" or row.accuracy == row.zero_shot
-    again = list(run_addition(engine, tasks, settings=ADD, ledger=ledger))
+    again = list(run_addition(engine, tasks, settings=ADD, config=SHORT, ledger=ledger))
     assert [row for some, _ in again for row in some] == rows
     assert not any(fresh for _, fresh in again)
 

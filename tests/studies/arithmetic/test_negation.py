@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from atlas_engine.adapt.arithmetic.config import NegateConfig
 from atlas_engine.errors import ConfigError
 from studies.arithmetic.negation import (
     NegationRow,
@@ -14,27 +17,26 @@ from studies.arithmetic.negation import (
 )
 from studies.grid import Ledger
 
-FORGET = NegationSettings(seeds=2, learn=4, max_test=8, control_classes=2, control_test=8, steps=2, keep=0.5)
+FORGET = NegationSettings(seeds=2, learn=4, max_test=8, control_classes=2, control_test=8)
+SHORT = NegateConfig(steps=2, keep=0.5)
 
 
 def test_there_is_a_row_for_every_method_target_and_seed(engine, tasks, control):
     ledger = Ledger()
-    found = list(run_negation(engine, tasks, control, settings=FORGET, ledger=ledger))
+    found = list(run_negation(engine, tasks, control, settings=FORGET, config=SHORT, ledger=ledger))
     rows = [row for row, _ in found]
     assert len(rows) == 2 * 2 * 3
     assert all(fresh for _, fresh in found)
     assert {row.method for row in rows} == {"scalar", "atlas", "atlas-bank"}
     assert all(row.n_target == 8 and row.n_control == 8 for row in rows)
-    again = list(run_negation(engine, tasks, control, settings=FORGET, ledger=ledger))
+    again = list(run_negation(engine, tasks, control, settings=FORGET, config=SHORT, ledger=ledger))
     assert [row for row, _ in again] == rows
     assert not any(fresh for _, fresh in again)
 
 
 def test_what_forgets_nothing_has_the_accuracies_of_zero_shot(engine, tasks, control):
-    settings = NegationSettings(
-        seeds=1, learn=4, max_test=8, control_classes=2, control_test=8, steps=0, methods=("atlas",)
-    )
-    for row, _ in run_negation(engine, tasks, control, settings=settings, ledger=Ledger()):
+    settings, idle = dataclasses.replace(FORGET, seeds=1, methods=("atlas",)), NegateConfig(steps=0)
+    for row, _ in run_negation(engine, tasks, control, settings=settings, config=idle, ledger=Ledger()):
         assert row.kept == "zero-shot"
         assert (row.target, row.control) == (row.target_zero_shot, row.control_zero_shot)
 
@@ -49,7 +51,7 @@ def test_all_targets_of_a_seed_share_its_control(engine, tasks, control, monkeyp
         return real(folder, pool, shape, settings=settings, seed=seed)
 
     monkeypatch.setattr(negation, "draw_unseen_problem", counting)
-    list(run_negation(engine, tasks, control, settings=FORGET, ledger=Ledger()))
+    list(run_negation(engine, tasks, control, settings=FORGET, config=SHORT, ledger=Ledger()))
     assert drawn.count((control.name, 0)) == drawn.count((control.name, 1)) == 1
     assert len(drawn) == 2 * (len(tasks) + 1)
 

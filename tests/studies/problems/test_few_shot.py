@@ -40,6 +40,22 @@ def test_no_test_image_is_among_the_shots(tiny, folder):
     assert not learned & measured
 
 
+def test_validation_images_are_neither_shots_nor_test_images_and_leave_the_shots_alone(tiny, folder):
+    shape, settings = tiny.backbone.preprocessing, dataclasses.replace(QUICK, max_test=100)
+    problem = draw_problem(folder, shape, settings=settings, validation=3, seed=0)
+    assert problem.validation.counts == (3, 3, 3)
+    assert problem.validation.classes == problem.support.classes
+    parts = [
+        {image.pixels.tobytes() for image in problem.support.images},
+        {image.pixels.tobytes() for image in problem.validation.images},
+        {pixels.permute(1, 2, 0).numpy().tobytes() for pixels in problem.pixels},
+    ]
+    assert len(set.union(*parts)) == sum(map(len, parts))
+    without = draw_problem(folder, shape, settings=settings, seed=0)
+    assert shots(without) == shots(problem)
+    assert without.digest != problem.digest
+
+
 def test_the_seed_draws_classes_shots_and_test_images(tiny, tmp_path):
     folder = write_pictures(tmp_path / "many", {f"class{i}": 6 for i in range(8)})
     problems = [drawn(tiny, folder, seed, max_classes=4) for seed in range(4)]

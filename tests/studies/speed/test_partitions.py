@@ -40,7 +40,7 @@ def test_the_measures_of_a_bank_are_two_bars_with_a_note_on_each_candidate(case)
     found, storage = measure_partitions(case, repeat=1), case.bank.storage
     assert [bar.measure for bar in found.bars] == [
         f"{storage}: × 20 by rows, compose + gradient, to K = 1",
-        f"{storage}: one more fold, to one run",
+        f"{storage}: × 20 by rows, compose + gradient of one more fold, to those of one run",
     ]
     assert [bar.limit for bar in found.bars] == [2.0, 0.35]
     assert found.bars[0].value > 0
