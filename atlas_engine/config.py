@@ -34,6 +34,7 @@ __all__ = [
     "Setting",
     "Settings",
     "assets_folder",
+    "bank_memory",
     "cache_folder",
     "describe",
     "setting",
@@ -148,6 +149,18 @@ def cache_folder() -> Path:
         raise ConfigError(
             "this user has no home folder to keep a cache in. Set ATLAS_CACHE to one."
         ) from None
+
+
+def bank_memory() -> float:
+    """MiB that a bank may take in memory before it stays on disk: ATLAS_BANK_MEMORY, or 1024."""
+    text = os.environ.get("ATLAS_BANK_MEMORY", "").strip() or "1024"
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found >= 0):
+        raise ConfigError(f"ATLAS_BANK_MEMORY is '{text}' but must be a number of MiB, 0 or more.")
+    return found
 
 
 def software_version() -> str:

@@ -32,8 +32,8 @@ from atlas_engine.adapt.continued import continue_few_shot
 from atlas_engine.adapt.effects import VectorEffect, measure_effects
 from atlas_engine.adapt.few_shot import FewShotConfig, FewShotResources, adapt_few_shot
 from atlas_engine.adapt.image_check import ImageCheck, check_images
-from atlas_engine.adapt.memory_plan import load_within_memory
 from atlas_engine.adapt.methods import AUTO, find_method
+from atlas_engine.adapt.open_bank import open_bank
 from atlas_engine.adapt.progress import Progress
 from atlas_engine.adapt.selection import VectorBudget
 from atlas_engine.adapt.stream import Stream, StreamConfig
@@ -49,8 +49,8 @@ from atlas_engine.clip.models import open_backbone
 from atlas_engine.clip.templates import Templates, find_templates
 from atlas_engine.clip.text import check_class_names, text_head
 from atlas_engine.compose.coefficients import Layout
-from atlas_engine.compose.compose import Composer
-from atlas_engine.compose.linearised import TangentTower, tower_at
+from atlas_engine.compose.linearised import TangentTower
+from atlas_engine.compose.used_vectors import build_tower
 from atlas_engine.config import cache_folder
 from atlas_engine.data.decode import ImageSource
 from atlas_engine.data.image import Image, StopQuestion
@@ -82,6 +82,7 @@ def open(
     device: str | None = None,
     cache: Cache | bool = True,
     class_embeddings: Mapping[str, Tensor] | None = None,
+    bank_memory: float | None = None,
 ) -> Atlas:
     """A session with the model called `model`; `cache=False` keeps nothing on disk.
 
@@ -89,6 +90,10 @@ def open(
     the bundled model's bank is installed with it, and `prepare` builds banks from public checkpoints. A bank
     is read when it is first needed. `class_embeddings` are vectors (D) by class name, to be used instead of
     the text tower's.
+
+    A bank of more than `bank_memory` MiB stays on disk: a run with a budget reads the vectors that it
+    chooses, and up to so much is kept of what was read (`bank.tiered`). By default it is ATLAS_BANK_MEMORY,
+    or 1024.
     """
     runtime.keep_memory()
     store = cache if isinstance(cache, Cache) else Cache(cache_folder()) if cache else None
@@ -98,7 +103,11 @@ def open(
         return find_bank(dict(backbone.visual.named_parameters()))
 
     return Atlas(
-        backbone, bank_path=Path(bank) if bank else find, cache=store, class_embeddings=class_embeddings
+        backbone,
+        bank_path=Path(bank) if bank else find,
+        cache=store,
+        class_embeddings=class_embeddings,
+        bank_memory=bank_memory,
     )
 
 
@@ -118,19 +127,23 @@ class Atlas:
         bank_path: Path | FindBank | None = None,
         cache: Cache | None = None,
         class_embeddings: Mapping[str, Tensor] | None = None,
+        bank_memory: float | None = None,
     ) -> None:
         """`bank_path` is the bank file, or a function that finds it when a bank is first needed.
 
+        `bank_memory` is as `open` has it.
         `class_embeddings` are vectors (D) by class name, to be used instead of the text tower's.
         """
         self.backbone = backbone
         self._class_embeddings = _check_embeddings(class_embeddings or {}, backbone)
         self.cache = cache
-        self._given_bank_path = bank_path
+        self._given_bank_path, self._bank_memory = bank_path, bank_memory
         self._cached_head = functools.lru_cache(maxsize=CACHED_HEADS)(self._compute_head)
 
     def close(self) -> None:
-        """Close the cache. The model's memory is freed with this object."""
+        """Close the cache and the bank's file. The model's memory is freed with this object."""
+        if "bank" in self.__dict__:  # it was opened
+            self.bank.close()
         if self.cache is not None:
             self.cache.close()
 
@@ -258,13 +271,13 @@ class Atlas:
 
     @functools.cached_property
     def bank(self) -> TaskVectorBank:
-        """The task vectors, on the model's device; read on first use."""
+        """The task vectors, on the model's device, read on first use; a large bank is a `TieredBank`."""
         if self.bank_path is None:
             raise BankError(
                 f"{self.backbone.name} has no bank of task vectors on this machine. Open it with bank=FILE; "
                 f"`atlas bank list` tells which public ones there are, and `atlas bank import` builds them."
             )
-        return load_within_memory(self.bank_path, self.backbone)
+        return open_bank(self.bank_path, self.backbone, memory_limit=self._bank_memory)
 
     @functools.cached_property
     def weights_id(self) -> str:
@@ -542,9 +555,7 @@ class Atlas:
         vectors = self.bank if bank is None else bank
         recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
         self._require_own_bank(vectors)
-        base = dict(self.backbone.visual.named_parameters())
-        composer = Composer(base, vectors, recipe.coefficients.layout)
-        return tower_at(self.backbone.visual, composer, recipe.coefficients.values.to(vectors.device))
+        return build_tower(self.backbone.visual, vectors, recipe.coefficients)
 
     def predictor(self, recipe: Recipe, *, bank: TaskVectorBank | None = None) -> Callable[[Tensor], Tensor]:
         """The recipe's model as a function from pixels (N 3 S S) uint8 to logits (N C)."""

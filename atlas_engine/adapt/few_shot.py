@@ -63,6 +63,7 @@ from atlas_engine.adapt.verdict import (
     out_of_fold_logits,
     view_agreement,
 )
+from atlas_engine.bank.tiered import TieredBank
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.compose.encoder import ComposedEncoder
 from atlas_engine.compose.linearised import make_encoder
@@ -369,12 +370,14 @@ class FewShotRun:
         context, config, images = self.context, self.config, len(self.context.pixels)
         batch = config.batch if self.method.fresh_views else min(config.batch, images)
         two = views[0, :2] if len(views) else self.part.activations(context.pixels[:2].float() / 255)
-        # selected vectors are a bank of their own beside the whole one
-        selected = encoder.composer.bank.nbytes if self.resources.limits(context.bank) else 0
+        # selected vectors are a bank of their own: beside the whole one, or alone where that is on disk
+        chosen, is_on_disk = encoder.composer.bank, isinstance(context.bank, TieredBank)
+        limited = self.resources.limits(context.bank)
+        selected = chosen.nbytes if limited and not is_on_disk else 0
         return plan_run(
             context.bank.blocks,
             encoder.composer.blocks,
-            tasks=len(context.bank),
+            tasks=len(chosen if limited and is_on_disk else context.bank),
             storage=context.bank.storage,
             layout=self.part.layout,
             runs=runs,

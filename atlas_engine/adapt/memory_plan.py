@@ -7,7 +7,7 @@
 
 The rule: first what changes no answer, then what changes it least. Train fewer folds at once; take the batch
 in smaller parts; store the bank more narrowly; use fewer vectors. A run does the first two by itself. The
-storage is chosen when a bank is read (`load_within_memory`), because a narrow copy beside a bank that is
+storage is chosen when a bank is read (`open_bank`), because a narrow copy beside a bank that is
 there would save nothing.
 
 Counted is what is held from step to step, what autograd keeps of a batch, and a share for what the allocator
@@ -16,26 +16,22 @@ loses and kernels need for a moment. `atlas bench memory` measures a run and hol
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from atlas_engine.adapt.methods import AUTO, Method, find_method
+from atlas_engine.adapt.methods import Method
 from atlas_engine.adapt.trainable_part import FrozenSplit
-from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.bank_file import BankFile
 from atlas_engine.bank.blocks import BlockTable, block_table
 from atlas_engine.bank.budget import narrower_storages
 from atlas_engine.bank.storage import storage_named, vector_nbytes
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.compose.coefficients import Layout
-from atlas_engine.errors import BankError, ConfigError
+from atlas_engine.errors import ConfigError
 from atlas_engine.files import human_nbytes
 from atlas_engine.heads.registry import HEADS, FeatureLevel
 from atlas_engine.runtime import autocast, frozen_copy
@@ -45,14 +41,11 @@ __all__ = [
     "MemoryItem",
     "RunPlan",
     "kept_image_nbytes",
-    "load_within_memory",
     "measure_activations",
     "memory_to_use",
     "plan_few_shot",
     "plan_run",
 ]
-
-_log = logging.getLogger(__name__)
 
 FLOAT_NBYTES = 4  # of weights, gradients and coefficients
 OPTIMISER_TENSORS = 6  # as large as λ: its values, two moments, gradient, best values and start
@@ -60,7 +53,6 @@ FREE_SHARE = 0.9  # of the memory that is free on a GPU; the rest is for its ker
 ALLOCATOR_SHARE = 0.08
 """Of all that is counted: freed memory that fits no other tensor, and what a kernel needs for a moment. It
 was chosen so that the plan of `atlas bench memory` is near its peak."""
-SMALL_RUN = 8  # images: a bank that leaves no room for them is of no use
 BYTE_VALUES = 256  # so many partitions of a block can be told apart by a byte
 
 
@@ -261,46 +253,6 @@ def measure_activations(tower: nn.Module, images: Tensor) -> ActivationSizes:
     with torch.inference_mode(False), torch.enable_grad():
         one, two = (_saved_nbytes(copied, pair[:count].detach().clone(), leave_out=own) for count in (1, 2))
     return ActivationSizes(nbytes_per_image=two - one, fixed_nbytes=max(0, 2 * one - two))
-
-
-def load_within_memory(path: Path, backbone: Backbone) -> TaskVectorBank:
-    """The bank of a file on the model's device: as it is stored, or narrower where a GPU is short of memory.
-
-    There must be room beside it for a small run of `auto` with one training. `BankError` where even the
-    narrowest storage leaves none.
-    """
-    limit = memory_to_use(backbone.device, None)
-    with BankFile(path) as file:
-        if limit is None:
-            return file.load(backbone.device)
-        plan = plan_few_shot(
-            backbone,
-            find_method("few-shot", AUTO),
-            tasks=len(file.tasks),
-            storage=file.storage,
-            images=SMALL_RUN,
-            batch=SMALL_RUN,
-            views=1,
-            runs=1,
-            limit_nbytes=limit,
-        )
-        vectors, storage = plan.chosen
-        if not plan.fits or vectors < len(file.tasks):
-            raise BankError(
-                f"there are {human_nbytes(limit)} of memory for {backbone.name}, its {len(file.tasks)} task "
-                f"vectors and a run, which need {human_nbytes(plan.nbytes)} or more even with {vectors} in "
-                f"{storage}. Give more memory, or make a bank of fewer vectors, or of low rank: "
-                "`atlas bank compress`."
-            )
-        if storage == file.storage:
-            return file.load(backbone.device)
-        _log.warning(
-            "the bank is stored as %s and used as %s: %s of memory do not hold it and a run otherwise.",
-            file.storage,
-            storage,
-            human_nbytes(limit),
-        )
-        return file.load().stored_as(storage).to(backbone.device)
 
 
 def memory_to_use(device: torch.device, limit_mib: float | None) -> int | None:

@@ -9,6 +9,13 @@
 data sets look most like the images, by their mean zero-shot features; it needs no labels. (aTLAS, arXiv
 2407.02880, section 5: per block is the best at every small b.)
 
+Of a large bank, `gradient` reads a short list only: the `SHORTLIST` vectors (twice the budget, if that is
+more) that `features` ranks first, by centroids in the bank's header. So a run with a budget reads as much of
+500 vectors as of 32. The short list is the same wherever the vectors are, in memory or on disk; where they
+are on disk it is read while the gradient is computed, and the next in rank while the run learns. A bank that
+lacks centroids has no short list: its vectors are all read. What the short list loses is in
+`assets/bench/SCALE.md`.
+
 A recipe holds λ of the bank's own tasks, so it rebuilds with the whole bank.
 """
 
@@ -25,7 +32,7 @@ from torch.nn import functional as F
 from atlas_engine.adapt.streamed import Activations, split_activations
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.select import mix_by_gradient, select_by_features
+from atlas_engine.bank.select import feature_scores, mix_by_gradient
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.compose.coefficients import Coefficients
 from atlas_engine.compose.gradient_scale import GradientScale
@@ -41,9 +48,13 @@ __all__ = [
     "VectorBudget",
     "select_for_support",
     "select_unlabelled",
+    "shortlist_size",
 ]
 
 SELECTIONS = ("gradient", "features")
+
+SHORTLIST = 32
+"""Vectors whose gradients are compared, at least, where a bank has more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +116,28 @@ def select_for_support(
     if select == "features":
         return _select_by_features(part, activations, dim=text.shape[1], budget=budget)
     bank = part.trainable_bank()
-    mixed = mix_by_gradient(bank, _base_gradient(part, bank, activations, text, labels), budget=budget)
+    count = shortlist_size(len(bank), budget=budget)
+    ranked = bank.tasks
+    if count < len(bank) and not _tasks_without_centroid(bank.tasks, bank.infos):
+        ranked = _rank_by_features(part, bank, activations, dim=text.shape[1])
+        bank.prefetch(ranked[:count])
+        shortlist = bank.select(ranked[:count])
+    else:
+        shortlist = bank
+    mixed = mix_by_gradient(shortlist, _base_gradient(part, bank, activations, text, labels), budget=budget)
+    bank.hold(mixed.bank, {task for row in mixed.origin for task in row})
+    if shortlist is not bank:
+        bank.prefetch(ranked[count : 2 * count])
     return SelectedVectors(mixed.bank, _positions(mixed.origin, bank.tasks), bank.tasks)
+
+
+def shortlist_size(vectors: int, *, budget: int) -> int:
+    """How many of a bank's vectors gradient selection reads.
+
+    >>> shortlist_size(500, budget=8), shortlist_size(500, budget=40), shortlist_size(19, budget=8)
+    (32, 80, 19)
+    """
+    return min(vectors, max(SHORTLIST, 2 * budget))
 
 
 def select_unlabelled(
@@ -127,11 +158,20 @@ def _select_by_features(
     part: TrainablePart, activations: Activations, *, dim: int, budget: int
 ) -> SelectedVectors:
     bank = part.trainable_bank()
-    features = F.normalize(part.features(activations)[:, :dim], dim=-1)  # the projected ones come first
-    names = select_by_features(bank, features.mean(dim=0), budget=budget)
+    names = _rank_by_features(part, bank, activations, dim=dim)[:budget]
     origin = [[name] * len(bank.blocks) for name in names]
-    chosen = bank.select(names).to(activations.device)
+    chosen = bank.extract(names).to(activations.device)
     return SelectedVectors(chosen, _positions(origin, bank.tasks), bank.tasks)
+
+
+def _rank_by_features(
+    part: TrainablePart, bank: TaskVectorBank, activations: Activations, *, dim: int
+) -> tuple[str, ...]:
+    """The bank's tasks, those first whose data sets look most like the images; the bank notes the scores."""
+    features = F.normalize(part.features(activations)[:, :dim], dim=-1)  # the projected ones come first
+    scores = feature_scores(bank, features.mean(dim=0))
+    bank.rate(dict(zip(bank.tasks, scores.tolist(), strict=True)))
+    return tuple(bank.tasks[t] for t in scores.argsort(descending=True, stable=True).tolist())
 
 
 def _base_gradient(

@@ -12,7 +12,7 @@ share memory with the bank they come from as long as more than half of it is kep
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,13 +23,14 @@ from torch import Tensor
 from atlas_engine.bank.blocks import Block, BlockTable
 from atlas_engine.bank.budget import MemoryPlan, plan_memory
 from atlas_engine.bank.panels import Panel
+from atlas_engine.bank.residency import Residency, Tier, VectorPlace
 from atlas_engine.bank.storage import assemble, bundle_small_blocks, storage_named
 from atlas_engine.bank.vector import LINEAR, TaskVector, VectorInfo, common_kind
 from atlas_engine.display import rows_html
 from atlas_engine.errors import BankError, unknown_name
 from atlas_engine.files import human_nbytes
 
-__all__ = ["FittedBank", "TaskVectorBank"]
+__all__ = ["FittedBank", "TaskVectorBank", "at_block"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class TaskVectorBank:
         storage: str,
         rows: Sequence[int] | None = None,
     ) -> None:
-        self.panels = tuple(panels)
+        self._panels = tuple(panels)
         self.tasks = tuple(tasks)
         self.blocks = blocks
         self.base = base
@@ -101,6 +102,11 @@ class TaskVectorBank:
         return rows_html(repr(self), ("vector", "trained on", "before", "after"), rows)
 
     @property
+    def panels(self) -> tuple[Panel, ...]:
+        """The numbers: a panel per large block and one of all small blocks."""
+        return self._panels
+
+    @property
     def device(self) -> torch.device:
         """Where the bank is."""
         return self.panels[0].device
@@ -130,7 +136,7 @@ class TaskVectorBank:
         squares = torch.zeros(len(self.tasks), len(self.blocks), device=self.device)
         for panel in self.iter_panels():
             for _, _, tau in panel.iter_chunks(torch.float32):
-                squares[:, panel.block_indices[0]] += tau.square().sum(1)
+                squares[:, panel.block_indices[0]] += tau.square().sum(1).to(squares.device)
         return squares.sqrt().cpu()
 
     def __len__(self) -> int:
@@ -147,6 +153,14 @@ class TaskVectorBank:
         if 2 * len(rows) > self.panels[0].task_count:
             return self._derive(self.panels, positions=positions, rows=rows)
         return self._derive([panel.select_tasks(rows) for panel in self.panels], positions=positions)
+
+    def extract(self, names: Iterable[str]) -> TaskVectorBank:
+        """The bank of these tasks only, in this order, in memory of its own: its sums depend on no others."""
+        chosen = self.select(names)
+        if chosen.rows is None:
+            return chosen
+        panels = [panel.select_tasks(chosen.rows) for panel in chosen.panels]
+        return chosen._derive(panels, positions=range(len(chosen)))
 
     def without(self, names: Iterable[str]) -> TaskVectorBank:
         """The bank less these tasks, as leave-one-out evaluation needs it."""
@@ -168,7 +182,7 @@ class TaskVectorBank:
         new_index = {m: i for i, m in enumerate(kept)}
         singles = (single for panel in self.panels for single in panel.split())
         moved = (
-            _at_block(single, new_index[single.block_indices[0]])
+            at_block(single, new_index[single.block_indices[0]])
             for single in singles
             if single.block_indices[0] in new_index
         )
@@ -206,6 +220,30 @@ class TaskVectorBank:
             for single in panel.split():
                 yield single if self.rows is None else single.select_tasks(self.rows)
 
+    def block_panel(self, m: int, positions: Sequence[int]) -> Panel:
+        """The panel of block `m` with the tasks at these positions, in this order, in memory of its own."""
+        rows = positions if self.rows is None else [self.rows[t] for t in positions]
+        return self._single_panels[m].select_tasks(rows)
+
+    # ---- tiers: a bank on disk overrides these, a resident one has nothing to do (`bank.tiered`)
+
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Begin to read these tasks' vectors, if they are on disk, in the background and in this order."""
+
+    def rate(self, scores: Mapping[str, float]) -> None:
+        """Take note of how well vectors suit the present images: those of low scores leave memory first."""
+
+    def hold(self, used: TaskVectorBank, names: Iterable[str]) -> None:
+        """Take note that `used` has vectors of these tasks on its device for as long as it lives."""
+
+    def residency(self) -> Residency:
+        """Where the vectors are now."""
+        vectors = tuple(VectorPlace(task, Tier.device) for task in self.tasks)
+        return Residency(vectors, device=str(self.device), device_nbytes=self.nbytes)
+
+    def close(self) -> None:
+        """Let go of the bank's file, where it has one open."""
+
     def vectors_of(self, block: str | Block) -> Tensor:
         """τ of one block for every task, widened to float32, (T n)."""
         m = self.blocks.index(block)
@@ -227,6 +265,11 @@ class TaskVectorBank:
             for panel in self.panels
             for m, start in zip(panel.block_indices, panel.offsets(), strict=True)
         }
+
+    @cached_property
+    def _single_panels(self) -> dict[int, Panel]:
+        """The panel of each block, over the same memory."""
+        return {single.block_indices[0]: single for panel in self.panels for single in panel.split()}
 
     def _position(self, name: str) -> int:
         if name not in self.tasks:
@@ -262,7 +305,7 @@ class TaskVectorBank:
         )
 
 
-def _at_block(panel: Panel, block_index: int) -> Panel:
+def at_block(panel: Panel, block_index: int) -> Panel:
     """The same numbers at another place of the block table."""
     dataclass_panel: Any = panel  # every panel is a dataclass, which their base class cannot say
     moved: Panel = replace(dataclass_panel, block_indices=(block_index,))

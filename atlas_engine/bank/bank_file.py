@@ -1,11 +1,10 @@
-"""The bank file: a bank as one safetensors file with a manifest; how it is written, read, checked and found.
+"""The bank file: a bank as one safetensors file with a manifest; how it is written, read and found.
 
     save_bank(bank, "bank.safetensors")
     bank = load_bank("bank.safetensors", device="cuda", tasks=["cars", "signs"])
     with BankFile("bank.safetensors") as file:       # reads the header only; a block is read when asked for
-        file.tasks, file.storage, vector_norms(file)
-    check_bank("bank.safetensors", base=theta0)      # a list of checks, each good or not find_bank(theta0)
-    # the file on this machine made for these weights, or None
+        file.tasks, file.storage
+    find_bank(theta0)          # the file on this machine that was made for these weights, or None
 
 Each tensor holds all tasks of one block, tasks first, under the block's name (`proj`); a storage that needs
 more than one has `proj#scale`, `proj#q`, `proj#u`, `proj#v`. Every tensor is checked as it is read, and a
@@ -15,8 +14,8 @@ bank exists only after all of them are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.blocks import Block, BlockTable, block_table
+from atlas_engine.bank.blocks import BlockTable, block_table
 from atlas_engine.bank.budget import plan_memory
 from atlas_engine.bank.packed import LowRankPanel, QuantPanel
 from atlas_engine.bank.panels import DensePanel, Panel
@@ -37,16 +36,13 @@ from atlas_engine.config import assets_folder, cache_folder
 from atlas_engine.errors import BankError, unknown_name
 
 __all__ = [
-    "BankCheck",
     "BankFile",
     "BankHeader",
     "banks_folder",
     "banks_over",
-    "check_bank",
     "find_bank",
     "load_bank",
     "save_bank",
-    "vector_norms",
 ]
 
 BANK_FORMAT = "atlas-bank-1"
@@ -170,6 +166,32 @@ class BankFile:
         for m, block in enumerate(self.blocks):
             yield self._panel(m, {key: self._file.read(key) for key in self._keys[block.name]})
 
+    @property
+    def seal(self) -> str:
+        """A hash of the header, which holds a checksum of every tensor: two files with one seal are equal."""
+        return self._file.seal
+
+    def keys_of(self, m: int) -> tuple[str, ...]:
+        """The names of the tensors of block `m` in the file."""
+        return self._keys[self.blocks[m].name]
+
+    def vector_nbytes(self, m: int) -> int:
+        """Bytes of one task's part of block `m`."""
+        entries = [self._file.entries[key] for key in self.keys_of(m)]
+        return sum(entry.stop - entry.start for entry in entries) // len(self.tasks)
+
+    def read(self, key: str) -> Tensor:
+        """One tensor of all tasks, checked against its checksum."""
+        return self._file.read(key)
+
+    def read_row(self, key: str, task: int) -> Tensor:
+        """The part (1 …) of one tensor that belongs to one task; `index.BankIndex` can check it."""
+        return self._file.read_row(key, task)
+
+    def panel_from(self, m: int, tensors: Mapping[str, Tensor]) -> Panel:
+        """The panel of block `m` from tensors by their names in the file, which may be of some tasks only."""
+        return self._require_finite(self._panel(m, tensors))
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -213,7 +235,7 @@ class BankFile:
             return QuantPanel((m,), parts["q"], parts["scale"], storage_named(self.storage).bits)
         if "u" in parts:
             return LowRankPanel((m,), parts["u"], parts["v"])
-        return DensePanel((m,), parts["data"].view(len(self.tasks), -1), parts.get("scale"))
+        return DensePanel((m,), parts["data"].view(len(parts["data"]), -1), parts.get("scale"))
 
     def _require_finite(self, panel: Panel) -> Panel:
         for tensor in panel.tensors().values():
@@ -316,78 +338,3 @@ def banks_over(blocks: BlockTable) -> list[BankHeader]:
             except (BankError, OSError):  # a file that is no bank
                 continue
     return found
-
-
-# ---- what a bank file holds, without loading it
-
-OnBlock = Callable[[int], None]
-"""Called with 1 after each block, to show progress."""
-
-
-@dataclass(frozen=True)
-class BankCheck:
-    """One check of a bank file: whether it is good, and what was found."""
-
-    name: str
-    good: bool
-    detail: str
-
-
-def vector_norms(file: BankFile, *, on_block: OnBlock = lambda _: None) -> tuple[float, ...]:
-    """‖τ‖ of every vector, read block by block."""
-    total = torch.zeros(len(file.tasks), dtype=torch.float64)
-    for _, squares in _squared_norms(file):
-        total += squares
-        on_block(1)
-    return tuple(math.sqrt(value) for value in total.tolist())
-
-
-def check_bank(
-    path: Path | str, *, base: Mapping[str, Tensor] | None = None, on_block: OnBlock = lambda _: None
-) -> list[BankCheck]:
-    """The checks of a bank file: header, checksums, finite numbers and, if `base` is given, its base."""
-    try:
-        file = BankFile(path)
-    except BankError as error:
-        return [BankCheck("file", False, str(error))]
-    with file:
-        content = f"{len(file.tasks)} vectors × {len(file.blocks)} blocks, {file.storage}"
-        checks = [BankCheck("file", True, content), *_check_numbers(file, on_block)]
-        return checks if base is None else [*checks, _check_base(file, base)]
-
-
-def _check_numbers(file: BankFile, on_block: OnBlock) -> list[BankCheck]:
-    bad: list[str] = []
-    try:
-        for block, squares in _squared_norms(file):
-            finite = torch.isfinite(squares).tolist()
-            bad += [f"{file.tasks[t]}: {block.name}" for t, is_finite in enumerate(finite) if not is_finite]
-            on_block(1)
-    except BankError as error:
-        return [BankCheck("checksums", False, str(error))]
-    detail = f"NaN or infinity in {len(bad)}, the first {bad[0]}" if bad else "all finite"
-    return [
-        BankCheck("checksums", True, "every tensor matches its own"),
-        BankCheck("numbers", not bad, detail),
-    ]
-
-
-def _check_base(file: BankFile, base: Mapping[str, Tensor]) -> BankCheck:
-    if file.blocks != block_table(base.items()):
-        return BankCheck(
-            "base", False, "the model has other blocks. Give the one that the bank was made for."
-        )
-    found = fingerprint(base)
-    if found != file.base:
-        detail = f"made for {file.base[:12]}, but the model is {found[:12]}. Give the one it was made for."
-        return BankCheck("base", False, detail)
-    return BankCheck("base", True, f"the model's own, {found[:12]}")
-
-
-def _squared_norms(file: BankFile) -> Iterator[tuple[Block, Tensor]]:
-    """Σ τ² of each block for every task, (T) in float64; not finite where τ is not."""
-    for panel in file.iter_panels():
-        total = torch.zeros(len(file.tasks), dtype=torch.float64)
-        for _, _, tau in panel.iter_chunks(torch.float32):
-            total += tau.double().square().sum(1)
-        yield file.blocks[panel.block_indices[0]], total

@@ -3,6 +3,7 @@
     select_by_features(bank, mean_feature, budget=5)       cosine to each data set's stored centroid
     select_by_gradient(bank, grads, budget=5)              Σ_m |∂L/∂λ[t, m]| at λ = 0
     mix_by_gradient(bank, grads, budget=5)                 per block the b best, as b mixed vectors
+    mix_tasks(bank, positions)                             the mix of given tasks, block by block
 
 Gradients are ∂L/∂θ at the base model, by block name. A source is a resident bank or a `BankFile`, which is
 read block by block: the bank never has to fit the device, and it is read once. (aTLAS, arXiv 2407.02880,
@@ -29,8 +30,10 @@ from atlas_engine.errors import BankError
 __all__ = [
     "MixedBank",
     "VectorSource",
+    "feature_scores",
     "gradient_scores",
     "mix_by_gradient",
+    "mix_tasks",
     "select_by_features",
     "select_by_gradient",
     "select_random",
@@ -86,6 +89,14 @@ def select_random(source: VectorSource, *, budget: int, seed: int) -> tuple[str,
 def select_by_features(source: VectorSource, feature: Tensor, *, budget: int) -> tuple[str, ...]:
     """The b vectors whose data sets look most like ours, nearest first: cosine of mean zero-shot features."""
     b = _check_budget(budget, source)
+    return _best(source.tasks, feature_scores(source, feature), b)
+
+
+def feature_scores(source: VectorSource, feature: Tensor) -> Tensor:
+    """Cosine of each data set's centroid and a mean zero-shot feature (D), as (T) on the CPU.
+
+    Centroids are part of a bank's header: no vector is read.
+    """
     without = [task for task, info in zip(source.tasks, source.infos, strict=True) if not info.centroid]
     if without:
         raise BankError(
@@ -95,8 +106,7 @@ def select_by_features(source: VectorSource, feature: Tensor, *, budget: int) ->
     if widths != {feature.numel()}:
         raise BankError(f"the feature has {feature.numel()} numbers but the centroids {sorted(widths)}.")
     centroids = torch.tensor([info.centroid for info in source.infos])
-    cosine = torch.nn.functional.cosine_similarity(centroids, feature.detach().cpu().float().view(1, -1))
-    return _best(source.tasks, cosine, b)
+    return torch.nn.functional.cosine_similarity(centroids, feature.detach().cpu().float().view(1, -1))
 
 
 def select_by_gradient(source: VectorSource, grads: Mapping[str, Tensor], *, budget: int) -> tuple[str, ...]:
@@ -126,11 +136,23 @@ def mix_by_gradient(source: VectorSource, grads: Mapping[str, Tensor], *, budget
         rows = _block_scores(panel, source.blocks, grads).topk(b).indices.tolist()
         origin[m] = tuple(source.tasks[t] for t in rows)
         panels.append(panel.select_tasks(rows).to(grads[source.blocks[m].name].device))
-    names = [f"mix-{i + 1}" for i in range(b)]
+    return _mixed_bank(source, panels, origin)
+
+
+def mix_tasks(bank: TaskVectorBank, positions: Sequence[Sequence[int]]) -> MixedBank:
+    """b mixed vectors whose blocks come from given tasks: `positions` (M b) in the bank, block by block."""
+    panels = [bank.block_panel(m, chosen).to(bank.device) for m, chosen in enumerate(positions)]
+    return _mixed_bank(bank, panels, [tuple(bank.tasks[t] for t in chosen) for chosen in positions])
+
+
+def _mixed_bank(
+    source: VectorSource, panels: Sequence[Panel], origin: Sequence[tuple[str, ...]]
+) -> MixedBank:
+    """The bank of one panel per block, with b tasks each; `origin` (M b) names where they are from."""
     columns = tuple(zip(*origin, strict=True))
     bank = TaskVectorBank(
         bundle_small_blocks(panels, source.blocks),
-        tasks=names,
+        tasks=[f"mix-{i + 1}" for i in range(len(columns))],
         blocks=source.blocks,
         base=source.base,
         infos=[_mixed_info(source, column) for column in columns],

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from torch import Tensor
 from atlas_engine.errors import BankError
 from atlas_engine.files import atomic_write
 
-__all__ = ["TensorFile", "checksum", "write_tensors"]
+__all__ = ["TensorFile", "bytes_of", "checksum", "write_tensors"]
 
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I8": torch.int8}
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -67,7 +68,7 @@ def write_tensors(
             "data_offsets": [at, at + nbytes],
         }
         at += nbytes
-    sums = {key: checksum(_bytes_of(tensor)) for key, tensor in tensors.items()}
+    sums = {key: checksum(bytes_of(tensor)) for key, tensor in tensors.items()}
     text = json.dumps({**manifest, "checksums": sums}, ensure_ascii=False, sort_keys=True)
     metadata = {"format": format_name, "manifest": text, "seal": _seal(text, table)}
     header = json.dumps({"__metadata__": metadata, **table}, ensure_ascii=False).encode()
@@ -77,7 +78,7 @@ def write_tensors(
             file.write(len(header).to_bytes(8, "little"))
             file.write(header)
             for tensor in tensors.values():
-                file.write(_bytes_of(tensor).numpy().data)
+                file.write(bytes_of(tensor).numpy().data)
     except OSError as error:
         raise BankError(
             f"cannot write {Path(path).name}: {error.strerror or error}. What was there before is unharmed. "
@@ -100,6 +101,7 @@ class TensorFile:
             self._file.close()
             raise
         self._checksums: Mapping[str, str] = self.manifest["checksums"]
+        self._one_reader = threading.Lock()  # a file has one position
 
     def read(self, key: str) -> Tensor:
         """One tensor on the CPU, checked against its checksum."""
@@ -107,6 +109,14 @@ class TensorFile:
         tensor = self._read(key, torch.empty(entry.stop - entry.start, dtype=torch.uint8))
         self._check(key, tensor)
         return tensor
+
+    def read_row(self, key: str, row: int) -> Tensor:
+        """One row of a tensor, (1 …) on the CPU. A tensor's checksum is of all rows, so it is not checked."""
+        entry = self.entries[key]
+        nbytes = (entry.stop - entry.start) // entry.shape[0]
+        memory = torch.empty(nbytes, dtype=torch.uint8)
+        self._read_into(memory, entry.start + row * nbytes)
+        return memory.view(entry.dtype).view(1, *entry.shape[1:])
 
     def read_all(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor in the file's order, all in one allocation.
@@ -139,18 +149,23 @@ class TensorFile:
     def _read(self, key: str, memory: Tensor) -> Tensor:
         """The tensor `key` in `memory` (uint8), not yet checked."""
         entry = self.entries[key]
-        view = memory.numpy().data
-        self._file.seek(self._data_start + entry.start)
-        done = 0
-        while done < len(view):
-            count = self._file.readinto(view[done:])
-            if not count:
-                raise self._damaged("it ends in the middle of the data")
-            done += count
+        self._read_into(memory, entry.start)
         return memory.view(entry.dtype).view(entry.shape)
 
+    def _read_into(self, memory: Tensor, start: int) -> None:
+        """Fill `memory` (uint8) with the bytes of the file's data from `start`."""
+        view = memory.numpy().data
+        with self._one_reader:
+            self._file.seek(self._data_start + start)
+            done = 0
+            while done < len(view):
+                count = self._file.readinto(view[done:])
+                if not count:
+                    raise self._damaged("it ends in the middle of the data")
+                done += count
+
     def _check(self, key: str, tensor: Tensor) -> None:
-        if checksum(_bytes_of(tensor)) != self._checksums.get(key):
+        if checksum(bytes_of(tensor)) != self._checksums.get(key):
             raise self._damaged(f"'{key}' does not match its checksum")
 
     def _read_header(self, format_name: str) -> tuple[dict[str, Any], dict[str, TensorEntry]]:
@@ -165,13 +180,14 @@ class TensorFile:
             metadata = table.pop("__metadata__")
             text = metadata["manifest"]
             manifest = json.loads(text)
+            self.seal = str(metadata.get("seal"))
             checksums = dict(manifest["checksums"])
             entries = {key: _entry(value) for key, value in table.items()}
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise self._foreign() from error
         if metadata.get("format") != format_name:
             raise self._foreign()
-        if metadata.get("seal") != _seal(text, table) or set(checksums) != set(entries):
+        if self.seal != _seal(text, table) or set(checksums) != set(entries):
             raise self._damaged("its manifest was altered")
         if not _is_contiguous(entries):
             raise self._damaged("its tensors overlap or leave gaps")
@@ -205,7 +221,8 @@ def checksum(data: Tensor) -> str:
     return digest.hexdigest()[:32]
 
 
-def _bytes_of(tensor: Tensor) -> Tensor:
+def bytes_of(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor in order, as uint8 on the CPU."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)  # a tensor of one number may have any stride
 

@@ -117,7 +117,7 @@ def _size(nbytes: int | None) -> str | None:
 def show(*, bank: Path, as_json: bool) -> None:
     """Print what a bank holds."""
     from atlas_engine.bank import BankFile
-    from atlas_engine.bank.bank_file import vector_norms
+    from atlas_engine.bank.check import vector_norms
 
     with BankFile(bank) as file:
         with ProgressBar(len(file.blocks), "reading") as progress:
@@ -173,7 +173,7 @@ def verify(*, bank: Path, model: str | None, as_json: bool) -> None:
     Reads every number once: header, checksums, finite numbers and, with --model, the base. The exit code is 1
     if anything is wrong.
     """
-    from atlas_engine.bank.bank_file import check_bank
+    from atlas_engine.bank.check import check_bank
 
     base = None if model is None else _image_tower(model)
     with ProgressBar(None, "checking") as progress:

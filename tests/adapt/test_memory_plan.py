@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from atlas_engine import runtime
-from atlas_engine.adapt import few_shot, memory_plan
+from atlas_engine.adapt import few_shot, memory_plan, open_bank
 from atlas_engine.adapt.memory_plan import (
     ActivationSizes,
-    load_within_memory,
     measure_activations,
     memory_to_use,
     plan_few_shot,
@@ -259,16 +258,16 @@ def test_a_gpu_without_room_is_said_and_not_tried(support, bank, monkeypatch):
 def test_a_bank_is_read_as_narrowly_as_memory_asks_for(tmp_path, bank, monkeypatch, caplog):
     engine, path = tiny_engine(), tmp_path / "bank.safetensors"
     save_bank(bank, path)
-    assert load_within_memory(path, engine.backbone).storage == "float32"  # a CPU has no limit
+    assert open_bank.load_within_memory(path, engine.backbone).storage == "float32"  # a CPU has no limit
     for limit, storage in ((GIB, "float32"), (needed(engine, "float16"), "float16")):
-        monkeypatch.setattr(memory_plan, "memory_to_use", lambda *_, limit=limit: limit)
-        found = load_within_memory(path, engine.backbone)
+        monkeypatch.setattr(open_bank, "memory_to_use", lambda *_, limit=limit: limit)
+        found = open_bank.load_within_memory(path, engine.backbone)
         assert found.storage == storage
         assert found.fingerprint == bank.fingerprint
     assert "is stored as float32 and used as float16" in caplog.text
-    monkeypatch.setattr(memory_plan, "memory_to_use", lambda *_: 10_000)
+    monkeypatch.setattr(open_bank, "memory_to_use", lambda *_: 10_000)
     with pytest.raises(BankError, match="Give more memory, or make a bank of fewer vectors"):
-        load_within_memory(path, engine.backbone)
+        open_bank.load_within_memory(path, engine.backbone)
 
 
 def needed(engine, storage: str) -> int:
@@ -278,8 +277,8 @@ def needed(engine, storage: str) -> int:
         find_method("few-shot", "auto"),
         tasks=3,
         storage=storage,
-        images=memory_plan.SMALL_RUN,
-        batch=memory_plan.SMALL_RUN,
+        images=open_bank.SMALL_RUN,
+        batch=open_bank.SMALL_RUN,
         micro_batch=1,
         views=1,
         runs=1,

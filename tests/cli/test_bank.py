@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from atlas_engine.bank import TaskVector, TaskVectorBank, load_bank, save_bank
-from atlas_engine.bank.bank_file import check_bank
+from atlas_engine.bank.check import check_bank
 from atlas_engine.bank.tensor_file import write_tensors
 from atlas_engine.bank.vector import VectorInfo, fingerprint
 from atlas_engine.cli import main

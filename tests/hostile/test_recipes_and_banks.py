@@ -11,7 +11,8 @@ import safetensors.torch
 import torch
 
 from atlas_engine.bank import tensor_file
-from atlas_engine.bank.bank_file import BankFile, check_bank, load_bank
+from atlas_engine.bank.bank_file import BankFile, load_bank
+from atlas_engine.bank.check import check_bank
 from atlas_engine.compose.coefficients import Coefficients
 from atlas_engine.errors import AtlasError, BankError, RecipeError
 from atlas_engine.recipe import Recipe
