@@ -596,7 +596,21 @@ def render_model(facts: ModelFacts) -> str:
         f"{facts.pixels} px",
         text.model.bank(len(facts.task_vectors), facts.storage) if has_bank else text.model.NO_BANK,
     )
-    return _render("model", "card", list(zip(text.model.CARD_ROWS, values, strict=True)))
+    rows = list(zip(text.model.CARD_ROWS, values, strict=True))
+    if facts.residency is not None:
+        rows.append((text.model.RESIDENCY, _residency_words(facts.residency)))
+    return _render("model", "card", rows)
+
+
+def _residency_words(found: atlas.Residency) -> str:
+    if found.memory_limit_nbytes is None:  # a resident bank
+        return text.model.resident(found.on_device, found.device_nbytes)
+    return text.model.residency(
+        on_device=found.on_device,
+        in_memory=found.in_memory,
+        on_disk=found.on_disk,
+        nbytes=found.memory_nbytes,
+    )
 
 
 def render_model_status(doing: str, share: float | None = None) -> str:

@@ -52,6 +52,7 @@ class ModelFacts:
     pixels: int
     task_vectors: tuple[str, ...]
     storage: str
+    residency: atlas.Residency | None = None  # where the vectors are; None without a bank
 
 
 def offered_models(engines: Engines) -> list[str]:
@@ -109,7 +110,8 @@ def describe_model(engine: atlas.Atlas, name: str) -> ModelFacts:
     millions = sum(weight.numel() for weight in engine.backbone.visual.parameters()) / 1e6
     pixels = engine.backbone.preprocessing.size
     try:
-        return ModelFacts(name, millions, pixels, engine.bank.tasks, engine.bank.storage)
+        bank = engine.bank
+        return ModelFacts(name, millions, pixels, bank.tasks, bank.storage, bank.residency())
     except atlas.AtlasError:  # there is none, or it cannot be read: Ask works all the same
         return ModelFacts(name, millions, pixels, (), "")
 

@@ -89,12 +89,19 @@ class ModelChip:
         with gr.Column(visible=False, elem_id="model-panel", elem_classes="at-panel") as panel:
             lead = text.model.FIXED if fixed else text.model.LEAD
             components.html_area(views.render_note(lead), name="model-lead")
-            controls = _create_panel(engines, chip, facts, fixed=fixed)
+            card, model, use, tab = _create_panel(engines, chip, facts, fixed=fixed)
         opened = gr.State(False)
-        chip.click(
-            lambda is_open: (not is_open, gr.update(visible=not is_open)), opened, [opened, panel], **QUICK
-        )
-        return cls(current, chip, *controls)
+
+        def on_chip(request: gr.Request, is_open: bool) -> tuple[bool, Any, Any]:
+            """Open the panel or close it; where the bank's vectors are is told as it is when it opens."""
+            if is_open:
+                return False, gr.update(visible=False), gr.skip()
+            session = str(request.session_hash)
+            now = describe_model(engines.engine_of(session), engines.name_of(session))
+            return True, gr.update(visible=True), views.render_model(now)
+
+        chip.click(on_chip, opened, [opened, panel, card], **QUICK)
+        return cls(current, chip, model, use, tab)
 
     def wire(self, page: gr.Blocks, runs: Runs, *, sides: Sequence[ResultSide | ForgetSide]) -> None:
         """Let a model be chosen; `runs` are those that fetch one.
@@ -137,11 +144,10 @@ class ModelChip:
 
 def _create_panel(
     engines: Engines, chip: gr.Button, facts: str, *, fixed: bool
-) -> tuple[gr.Dropdown | None, gr.Button | None, _ModelTab | None]:
+) -> tuple[gr.HTML, gr.Dropdown | None, gr.Button | None, _ModelTab | None]:
     """The card of the model, and the controls to choose another where the choice is not fixed."""
     if fixed:
-        components.html_area(facts, name="model-card")
-        return None, None, None
+        return components.html_area(facts, name="model-card"), None, None, None
     names = [(text.model.NAMES.get(name, name), name) for name in offered_models(engines)]
     with gr.Row(elem_classes="at-columns"):
         with gr.Column(scale=5, min_width=320):
@@ -158,7 +164,7 @@ def _create_panel(
         with gr.Column(scale=7, min_width=320):
             card = components.html_area(facts, name="model-card")
             status = components.html_area(name="model-status")
-    return model, use, _ModelTab(engines, chip, alert, status, card, stop)
+    return card, model, use, _ModelTab(engines, chip, alert, status, card, stop)
 
 
 def _clear_misfit(current: CurrentModel, side: ResultSide | ForgetSide) -> Callable[[Values], Updates]:

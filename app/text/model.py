@@ -14,6 +14,7 @@ HELP = say(
 CHOOSE = say("Use this model")
 NOW_HEADING = say("Answering you now")
 CARD_ROWS = (say("Model"), say("Image weights"), say("Image size"), say("Bank of task vectors"))
+RESIDENCY = say("Where its vectors are")
 NO_BANK = say("none on this machine: it answers by class names, and cannot be taught")
 STOPPED = say("Stopped. What was fetched stays on the disk; the model that answered you before still does.")
 FIXED = say("On this host the model is chosen when the app starts, with ATLAS_MODEL.")
@@ -106,3 +107,28 @@ def weights(millions: float) -> str:
 def bank(count: int, storage: str) -> str:
     """What a bank holds."""
     return say("{count} vectors, stored as {storage}", count=count, storage=storage)
+
+
+def resident(count: int, nbytes: int) -> str:
+    """Where the vectors of a bank in memory are.
+
+    >>> resident(19, 41_000_000)
+    'all 19 in memory (41 MB)'
+    """
+    return say("all {count} in memory ({size} MB)", count=count, size=f"{nbytes / 1e6:.0f}")
+
+
+def residency(*, on_device: int, in_memory: int, on_disk: int, nbytes: int) -> str:
+    """Where the vectors of a bank on disk are; `nbytes` of them are in memory.
+
+    >>> residency(on_device=8, in_memory=56, on_disk=436, nbytes=138_000_000)
+    '8 in use now, 56 more in memory (138 MB), 436 on disk until they are chosen'
+    """
+    return say(
+        "{on_device} in use now, {in_memory} more in memory ({size} MB), {on_disk} on disk until they are "
+        "chosen",
+        on_device=on_device,
+        in_memory=in_memory,
+        on_disk=on_disk,
+        size=f"{nbytes / 1e6:.0f}",
+    )

@@ -51,11 +51,26 @@ class Residency:
         """How many vectors are in this tier and in none nearer."""
         return sum(place.tier is tier for place in self.vectors)
 
+    @property
+    def on_device(self) -> int:
+        """Vectors that a computation has on the device."""
+        return self.count(Tier.device)
+
+    @property
+    def in_memory(self) -> int:
+        """Further vectors of which something is in memory."""
+        return self.count(Tier.memory)
+
+    @property
+    def on_disk(self) -> int:
+        """Vectors that are nowhere but on disk."""
+        return self.count(Tier.disk)
+
     def __str__(self) -> str:
-        parts = [f"{self.count(Tier.device)} on {self.device} ({human_nbytes(self.device_nbytes)})"]
+        parts = [f"{self.on_device} on {self.device} ({human_nbytes(self.device_nbytes)})"]
         if self.memory_limit_nbytes is not None:
             used, limit = human_nbytes(self.memory_nbytes), human_nbytes(self.memory_limit_nbytes)
-            parts.append(f"{self.count(Tier.memory)} in memory ({used} of {limit})")
+            parts.append(f"{self.in_memory} in memory ({used} of {limit})")
         if self.disk_nbytes:
-            parts.append(f"{self.count(Tier.disk)} on disk ({human_nbytes(self.disk_nbytes)})")
+            parts.append(f"{self.on_disk} on disk ({human_nbytes(self.disk_nbytes)})")
         return f"{len(self.vectors)} vectors: {', '.join(parts)}"

@@ -90,6 +90,9 @@ COMMANDS: CommandTable = {
     "bank verify": CommandRow("atlas_engine.cli.bank:verify", "Check a bank file, and that it fits a model."),
     "bank compress": CommandRow("atlas_engine.cli.bank:compress", "Store a bank in fewer bytes."),
     "bank plan": CommandRow("atlas_engine.cli.bank_plan:plan", "Say how much memory a few-shot run needs."),
+    "bank residency": CommandRow(
+        "atlas_engine.cli.bank_residency:residency", "Say where a bank's vectors are."
+    ),
     "bank train": CommandRow(
         "atlas_engine.cli.bank_train:train", "Make a task vector from a folder of classes."
     ),

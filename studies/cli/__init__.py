@@ -1,4 +1,4 @@
-"""The commands of the studies: `atlas eval | bench | model | bank sets`.
+"""The commands of the studies: `atlas eval | bench | model | bank sets | bank dummy`.
 
 `COMMANDS` reaches `atlas` by the entry point `atlas_engine.commands` of pyproject.toml. This module imports
 none of the commands: each is imported when it is used.
@@ -12,6 +12,7 @@ __all__ = ["COMMANDS"]
 
 COMMANDS: CommandTable = {
     "bank sets": CommandRow("studies.cli.sets:sets", "Make image sets from public packages."),
+    "bank dummy": CommandRow("studies.cli.dummy:dummy", "Fill a bank up with dummy vectors."),
     "bench": CommandRow("studies.cli.bench:bench", "Time what the project promises, and check it."),
     "eval": GroupRow(
         "Measure accuracy on folders of labelled images.",
@@ -39,6 +40,9 @@ COMMANDS: CommandTable = {
     "eval bits": CommandRow("studies.cli.bank:bits", "What a bank loses in fewer bits."),
     "eval exports": CommandRow(
         "studies.cli.exports:exports", "Compare exported ONNX files with the library."
+    ),
+    "eval capacity": CommandRow(
+        "studies.cli.capacity:capacity", "Say how many lanes a stream of visitors needs."
     ),
     "eval selection": CommandRow("studies.cli.bank:selection", "Which vectors to use, if only some."),
     "model": GroupRow(

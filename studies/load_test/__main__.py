@@ -13,6 +13,7 @@ from typing import Any
 
 from atlas_engine.views.tables import table
 from studies.load_test.promises import (
+    Crowd,
     Promise,
     measure_crowd,
     measure_memory,
@@ -34,30 +35,33 @@ def main(arguments: list[str] | None = None) -> int:
         serve(Path(name), ATLAS_PROXIES="127.0.0.1") as server,
     ):
         _say(f"serving at {server.address}; load {_load()}")
-        promises, memory = _measure(server, Path(name), visitors=given.visitors, runs=given.runs)
+        promises, crowd, memory = _measure(server, Path(name), visitors=given.visitors, runs=given.runs)
     rows = [(one.measure, _number(one.value), _number(one.most), one.unit, _mark(one)) for one in promises]
     sys.stdout.write(table(rows, ("measure", "value", "most", "unit", "kept")) + "\n")
     if given.json:
-        given.json.write_text(json.dumps(_as_dict(promises, memory), indent=1) + "\n", encoding="utf-8")
+        given.json.write_text(
+            json.dumps(_as_dict(promises, crowd, memory), indent=1) + "\n", encoding="utf-8"
+        )
     return 0 if all(one.kept for one in promises) else 1
 
 
 def _measure(
     server: Server, folder: Path, *, visitors: int, runs: int
-) -> tuple[list[Promise], list[tuple[int, float]]]:
+) -> tuple[list[Promise], Crowd, list[tuple[int, float]]]:
     promises = measure_page(server)
     _say("one visitor")
     promises += measure_one_visitor(server, folder)
     _say(f"{visitors} visitors at once")
-    promises += measure_crowd(server, visitor_requests(visitors, folder))
+    crowd = measure_crowd(server, visitor_requests(visitors, folder))
+    promises += crowd.promises
     memory = []
     for number, held in measure_memory(server, folder, runs=runs):
         _say(f"run {number} of {runs}: {held:.0f} MB held")
         memory.append((number, held))
-    return [*promises, *([memory_growth(memory)] if memory else [])], memory
+    return [*promises, *([memory_growth(memory)] if memory else [])], crowd, memory
 
 
-def _as_dict(promises: list[Promise], memory: list[tuple[int, float]]) -> dict[str, Any]:
+def _as_dict(promises: list[Promise], crowd: Crowd, memory: list[tuple[int, float]]) -> dict[str, Any]:
     return {
         "name": "crowd",
         "passed": all(one.kept for one in promises),
@@ -68,6 +72,7 @@ def _as_dict(promises: list[Promise], memory: list[tuple[int, float]]) -> dict[s
             "load": _load(),
         },
         "promises": [one.as_dict() for one in promises],
+        "visits": crowd.as_rows(),
         "memory_megabytes": [[number, round(held, 1)] for number, held in memory],
     }
 

@@ -26,6 +26,7 @@ from studies.load_test.visitors import (
 )
 
 __all__ = [
+    "Crowd",
     "Promise",
     "measure_crowd",
     "measure_memory",
@@ -97,7 +98,26 @@ def measure_one_visitor(server: Server, folder: Path) -> list[Promise]:
     ]
 
 
-def measure_crowd(server: Server, requests: Sequence[VisitorRequest]) -> list[Promise]:
+@dataclass(frozen=True)
+class Crowd:
+    """What came of visitors at once: the promises, and each visit beside the same one to the idle server."""
+
+    promises: list[Promise]
+    visits: list[Visit]
+    alone: list[Visit]
+
+    def as_rows(self) -> list[dict[str, float | None]]:
+        """Seconds of each visit in the crowd and alone; None for one that was not served."""
+        return [
+            {
+                "seconds": one.seconds if one.served else None,
+                "alone_seconds": alone.seconds,
+            }
+            for one, alone in zip(self.visits, self.alone, strict=True)
+        ]
+
+
+def measure_crowd(server: Server, requests: Sequence[VisitorRequest]) -> Crowd:
     """A visitor for each request, all at once; an answer is compared with that to the request alone."""
     alone = {request: visit(server.address, request) for request in dict.fromkeys(requests)}
     start = time.monotonic()
@@ -106,13 +126,14 @@ def measure_crowd(server: Server, requests: Sequence[VisitorRequest]) -> list[Pr
     forgotten = [one for one in visits if not one.served and not one.refusal]
     refused = [one.seconds for one in visits if one.refusal]
     wrong = [one for one, request in zip(visits, requests, strict=True) if _differs(one, alone[request])]
-    return [
+    promises = [
         Promise(f"of {len(visits)} visitors at once, neither served nor refused", len(forgotten), 0),
         Promise("served with another answer than alone", len(wrong), 0),
         Promise("refused, though the queue has room", len(refused), max(0, len(visits) - LIMITS.waiting)),
         Promise("longest wait for a refusal", max(refused, default=0.0), REFUSED_SECONDS, "s"),
         Promise("until the last one was served", seconds, EACH_SECONDS * len(visits), "s"),
     ]
+    return Crowd(promises, visits, [alone[request] for request in requests])
 
 
 def measure_memory(server: Server, folder: Path, *, runs: int) -> Iterator[tuple[int, float]]:

@@ -75,6 +75,11 @@ SUITES = (
         "studies.speed.memory:memory",
     ),
     Suite(
+        "tiers",
+        "a few-shot run with a budget from 500 vectors on disk, against 20 in memory",
+        "studies.speed.tiers:tiers",
+    ),
+    Suite(
         "predict",
         "a prediction against the bare tower, the imports and the cache",
         "studies.speed.predict:predict",
