@@ -324,7 +324,7 @@ def _add_inside(current: CurrentModel) -> None:
         loaded, _ = load_recipe(engine, recipe, [])
         contents = inspect_recipe(engine, loaded.recipe)
         return {
-            "donors": [{**_task_vector_json(one), "share": one.share} for one in contents.task_vectors],
+            "task_vectors": [{**_task_vector_json(one), "share": one.share} for one in contents.task_vectors],
             "layers": list(contents.layers),
             "map": _map_json(coefficient_map(engine, loaded.recipe)),
         }
@@ -361,8 +361,8 @@ def _add_inside(current: CurrentModel) -> None:
     def bank() -> Json:
         engine = current.engine()
         return {
-            "donors": [_task_vector_json(one) for one in list_task_vectors(engine)],
-            "alike": _map_json(similarity_map(engine)),
+            "task_vectors": [_task_vector_json(one) for one in list_task_vectors(engine)],
+            "similarities": _map_json(similarity_map(engine)),
         }
 
     expose(inside, [given], facts, name="inside", description=text.api.INSIDE_ENDPOINT, **DEVICE)

@@ -25,13 +25,13 @@ from app.edge import CLIENT
 from app.events import DEVICE, QUESTION, is_long_run
 from app.limits import LIMITS, Limits
 from app.metrics import Metrics
-from app.turns import DEVICE as DEVICE_TURN
-from app.turns import in_turns
+from app.priority_lock import DEVICE as DEVICE_TURN
+from app.priority_lock import hold_each_step
 
-__all__ = ["FairQueue", "Listeners", "give_questions_a_lane"]
+__all__ = ["FairQueue", "Listeners", "use_fair_queue"]
 
 HALF_LIFE_SECONDS = 600.0  # after which what a client has used counts half
-LOOK_SECONDS = 2.0  # between two looks for jobs that nobody listens to
+CHECK_SECONDS = 2.0  # between two looks for jobs that nobody listens to
 MAX_KNOWN = 5000  # clients, and sessions, that are remembered
 
 
@@ -171,7 +171,7 @@ class FairQueue(Queue):  # type: ignore[misc]  # Gradio says no types
 
     async def _drop_unheard(self) -> None:
         while not self.stopped:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             with contextlib.suppress(Exception):  # one job that cannot be dropped must not end this
                 await self.drop_unheard_jobs()
 
@@ -217,7 +217,7 @@ class FairQueue(Queue):  # type: ignore[misc]  # Gradio says no types
             self.send_message(event, _refused(sentence))
 
 
-def give_questions_a_lane(page: gr.Blocks, *, share_device: bool = True) -> list[str]:
+def use_fair_queue(page: gr.Blocks, *, share_device: bool = True) -> list[str]:
     """Take what does not learn out of the lane for learning; returns the names of those handlers.
 
     Where both compute on one device of this process, they take turns on it.
@@ -234,7 +234,7 @@ def give_questions_a_lane(page: gr.Blocks, *, share_device: bool = True) -> list
             )
             moved.append(event.fn.__name__)
         if share_device:
-            event.fn = in_turns(event.fn, DEVICE_TURN, urgent=not learns)
+            event.fn = hold_each_step(event.fn, DEVICE_TURN, urgent=not learns)
     return moved
 
 

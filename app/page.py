@@ -18,7 +18,7 @@ from app.api import add_endpoints, add_model_endpoints
 from app.api_try import add_try_endpoints
 from app.events import current_session, stop_run_on_close
 from app.examples import FEW_SHOT_EXAMPLES, FOLDER
-from app.handlers.home import tell_story
+from app.handlers.home import build_home_example
 from app.health import Health, check_bank, check_decoder, check_disk
 from app.limits import IMAGE_ENDINGS, LIMITS
 from app.mcp_tools import accept_file_lists, keep_copies_in
@@ -79,7 +79,7 @@ def build(
             components.html_area(views.render_banner(opened.reason), name="banner")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab(text.teach.TAB, id=TEACH):
-                teach = TeachTab.create(tell_story(engine, example))
+                teach = TeachTab.create(build_home_example(engine, example))
             with gr.Tab(text.trying.TAB, id=TRY):
                 trying = TryTab.create(
                     current,
@@ -187,7 +187,7 @@ def _script() -> str:
         "endings": IMAGE_ENDINGS,
         "most": {  # files by the name of a drop zone
             "samples": LIMITS.samples,
-            "roll": LIMITS.unlabelled_images,
+            "unlabelled": LIMITS.unlabelled_images,
             "others": LIMITS.support_images,
         },
         "bytes": {

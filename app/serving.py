@@ -35,7 +35,7 @@ from app.edge import EdgeState, RequestGuard
 from app.front import FrontPage, card_routes
 from app.health import Health, health_routes
 from app.hosts import AllowedHosts
-from app.lane import FairQueue, Listeners, give_questions_a_lane
+from app.lane import FairQueue, Listeners, use_fair_queue
 from app.limits import LIMITS
 from app.metrics import Metrics
 from app.routes import allowed_routes
@@ -184,7 +184,7 @@ def serve(
     device of this process.
     """
     limit_malloc_arenas()
-    give_questions_a_lane(page, share_device=share_device)
+    use_fair_queue(page, share_device=share_device)
     metrics, owners, listeners = Metrics(), SessionOwners(), Listeners()
     own_routes = [upload_route(page, storage, metrics=metrics), *health_routes(health), *card_routes()]
     edge = EdgeState(

@@ -30,7 +30,7 @@ import atlas_engine as atlas
 from app import text
 from app.limits import LIMITS, Limits
 
-__all__ = ["NoRoomError", "Reservation", "Storage", "delete_abandoned", "require_room"]
+__all__ = ["NoRoomError", "Storage", "UploadSpace", "delete_abandoned", "require_room"]
 
 PREFIX = "visitors-"
 UPLOADS, INCOMING, SCRATCH = "uploads", "incoming", "scratch"
@@ -80,18 +80,18 @@ class Storage:
     # ---- room
 
     @contextlib.contextmanager
-    def admit(self, client: str, nbytes: int = 0) -> Iterator[Reservation]:
+    def admit(self, client: str, nbytes: int = 0) -> Iterator[UploadSpace]:
         """Room for files of a client while they arrive; a NoRoomError where there is none.
 
-        `nbytes` is what the client announces. What comes beyond that is counted by `Reservation.add`.
+        `nbytes` is what the client announces. What comes beyond that is counted by `UploadSpace.add`.
         """
-        reservation = Reservation(self, client)
+        space = UploadSpace(self, client)
         try:
-            reservation.add(nbytes)
-            yield reservation
+            space.add(nbytes)
+            yield space
         finally:
             with self._lock:
-                self._reserved -= reservation.nbytes
+                self._reserved -= space.nbytes
                 self._measured = (0.0, 0)
 
     def used_nbytes(self) -> int:
@@ -163,7 +163,7 @@ class Storage:
             self._lock_file.close()
 
 
-class Reservation:
+class UploadSpace:
     """The room that one upload takes while it arrives."""
 
     def __init__(self, storage: Storage, client: str) -> None:

@@ -29,7 +29,7 @@ from app.clients import header_of
 from app.edge import CLIENT, Message
 from app.limits import LIMITS, Limits
 from app.metrics import Metrics
-from app.storage import NoRoomError, Reservation, Storage
+from app.storage import NoRoomError, Storage, UploadSpace
 
 __all__ = ["UPLOAD_PATH", "upload_route"]
 
@@ -66,8 +66,8 @@ async def _take(request: Request, page: gr.Blocks, storage: Storage, limits: Lim
         raise _RefusedUploadError(413, text.page.UPLOAD_TOO_LARGE)
     incoming = storage.incoming / secrets.token_hex(8)
     try:
-        with storage.admit(str(request.scope[CLIENT]), announced) as reservation:
-            counted = Request(request.scope, _count(request.receive, reservation, most=most))
+        with storage.admit(str(request.scope[CLIENT]), announced) as space:
+            counted = Request(request.scope, _count(request.receive, space, most=most))
             arrived = await _receive_files(counted, incoming, limits)
             paths = await asyncio.to_thread(_keep, arrived, incoming, storage.uploads)
     except NoRoomError as refused:
@@ -101,7 +101,7 @@ async def _receive_files(request: Request, folder: Path, limits: Limits) -> list
 
 
 def _count(
-    receive: Callable[[], Awaitable[Message]], reservation: Reservation, *, most: int
+    receive: Callable[[], Awaitable[Message]], space: UploadSpace, *, most: int
 ) -> Callable[[], Awaitable[Message]]:
     """A `receive` that counts the bytes of a body, and raises where they are too many."""
     total = 0
@@ -113,7 +113,7 @@ def _count(
         total += nbytes
         if total > most:
             raise _RefusedUploadError(413, text.page.UPLOAD_TOO_LARGE)
-        reservation.arrive(nbytes)
+        space.arrive(nbytes)
         return message
 
     return counted

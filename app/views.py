@@ -24,7 +24,7 @@ from app.examples import AskExample, FewShotExample, ForgetExample, UnlabelledEx
 from app.handlers.ask import AskProgress, ImageAnswer
 from app.handlers.few_shot import ZERO_SHOT, RunProgress, SavedResult
 from app.handlers.forget import ForgetResult, SideComparison
-from app.handlers.home import HomeStory
+from app.handlers.home import HomeExample
 from app.handlers.inside import RecipeContents, TaskVectorFacts
 from app.handlers.live import LiveAnswer
 from app.handlers.models import ModelFacts
@@ -99,7 +99,7 @@ def render_banner(reason: str) -> str:
     return _render("page", "banner", reason)
 
 
-def render_home(story: HomeStory) -> str:
+def render_home(story: HomeExample) -> str:
     """The worked example as a strip: an image, before and after, and one task vector switched off."""
     about = text.task_vectors.DATASETS.get(story.borrowed_from, story.borrowed_from)
     return _render("home", "strip", story, about)

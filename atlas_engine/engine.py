@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atlas_engine import runtime
-from atlas_engine.adapt.arithmetic.addition import add, named_tasks, task_vectors_for
+from atlas_engine.adapt.arithmetic.addition import add, find_named_tasks, find_task_vectors
 from atlas_engine.adapt.arithmetic.config import AddConfig, NegateConfig
 from atlas_engine.adapt.arithmetic.negation import CONTROL, TARGET, negate
 from atlas_engine.adapt.context import AdaptContext, TaskData
@@ -523,10 +523,10 @@ class Atlas:
 
         By default it uses the tasks' own vectors, or the whole bank where one task has none in it.
         """
-        supports, chosen = named_tasks(tasks), config or AddConfig()
+        supports, chosen = find_named_tasks(tasks), config or AddConfig()
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
-            vectors = task_vectors_for(self.bank, list(supports)) if bank is None else bank
+            vectors = find_task_vectors(self.bank, list(supports)) if bank is None else bank
             context = self._context(supports, bank=vectors)
             return add(context, method=method, config=chosen, seed=seed, stop=stop)
 

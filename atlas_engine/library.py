@@ -21,7 +21,7 @@ from atlas_engine import runtime
 from atlas_engine.bank import TaskVector, TaskVectorBank, VectorInfo, block_table, fingerprint
 from atlas_engine.bank.bank_file import BANK_FORMAT, BankFile, banks_folder, find_bank, load_bank, save_bank
 from atlas_engine.bank.edit import join_banks
-from atlas_engine.bank.storage import storage_named, vector_nbytes
+from atlas_engine.bank.storage import find_storage, vector_nbytes
 from atlas_engine.bank.vector import LORA, STANDARD, check_kind, common_kind
 from atlas_engine.cache import Cache
 from atlas_engine.clip.backbone import Backbone
@@ -117,7 +117,7 @@ def import_bank(
 
 def _require_memory(theta0: Mapping[str, Tensor], storage: str, count: int) -> None:
     """Raise at the start if the vectors will not fit in memory: joining holds them twice."""
-    needed = 2 * count * vector_nbytes(block_table(theta0.items()), storage_named(storage))
+    needed = 2 * count * vector_nbytes(block_table(theta0.items()), find_storage(storage))
     available = memory_report().available_nbytes
     if available is not None and needed > available:
         raise BankError(

@@ -38,12 +38,12 @@ from atlas_engine.config import setting, software_version
 from atlas_engine.data.augment import Augment
 from atlas_engine.data.folders import ClassFolder, LabelledFile, read_labelled_files
 from atlas_engine.data.preprocess import to_pixels
-from atlas_engine.data.split import Split, near_duplicate_groups, require_two_groups, split_groups
+from atlas_engine.data.split import Split, group_near_duplicates, require_two_groups, split_groups
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import ConfigError, SupportError, unknown_name
 from atlas_engine.heads.base import class_prototypes
 
-__all__ = ["TrainSettings", "TrainingMoment", "Work", "check_name", "train_vector"]
+__all__ = ["TrainSettings", "TrainingProgress", "Work", "check_name", "train_vector"]
 
 CENTROID_IMAGES = 512  # enough for a mean
 READ_AT_ONCE = 64
@@ -68,7 +68,7 @@ class TrainSettings(FineTuneSettings):
 
 
 @dataclass(frozen=True)
-class TrainingMoment:
+class TrainingProgress:
     """How far one phase (`what`: reading, measuring or training) has come; `step` while training."""
 
     what: str
@@ -77,7 +77,7 @@ class TrainingMoment:
     step: FineTuneStep | None = None
 
 
-Work = Generator[TrainingMoment, None, TaskVector]
+Work = Generator[TrainingProgress, None, TaskVector]
 
 
 def train_vector(
@@ -105,10 +105,10 @@ def train_vector(
     task, test = data.task(engine, classes, chosen.templates), data.subset(data.split.test)
 
     # measure the base, fine-tune, measure again
-    yield TrainingMoment("measuring", 0, 2)
+    yield TrainingProgress("measuring", 0, 2)
     before, centroid = task.measure(visual, test)[0], _centroid(task, visual)
     tuned = yield from _track(fine_tune(visual, task, settings=chosen, state=state))
-    yield TrainingMoment("measuring", 1, 2)
+    yield TrainingProgress("measuring", 1, 2)
     after = task.measure(apply_difference(visual, tuned.kind, tuned.difference).features, test)[0]
 
     provenance = _provenance(engine, data, chosen, tuned)
@@ -180,12 +180,12 @@ def _sample_files(folder: ClassFolder, settings: TrainSettings) -> tuple[Labelle
 
 def _read_data(
     engine: Atlas, files: tuple[LabelledFile, ...], classes: Sequence[str], settings: TrainSettings
-) -> Generator[TrainingMoment, None, _TrainingData]:
+) -> Generator[TrainingProgress, None, _TrainingData]:
     pixels = yield from _read_pixels(files, engine.backbone.preprocessing)
     labels = [file.label for file in files]
     split = split_groups(
         labels,
-        near_duplicate_groups(pixels, labels, tracks=[file.track for file in files], alike=settings.alike),
+        group_near_duplicates(pixels, labels, tracks=[file.track for file in files], alike=settings.alike),
         val_share=settings.val_share,
         test_share=settings.test_share,
         seed=settings.seed,
@@ -198,11 +198,11 @@ def _read_data(
 
 def _read_pixels(
     files: Sequence[LabelledFile], shape: Preprocessing
-) -> Generator[TrainingMoment, None, Tensor]:
+) -> Generator[TrainingProgress, None, Tensor]:
     """The images of the files, cut to the tower's size, (N 3 S S) uint8."""
     pixels = torch.empty(len(files), 3, shape.size, shape.size, dtype=torch.uint8)
     for start in range(0, len(files), READ_AT_ONCE):
-        yield TrainingMoment("reading", start, len(files))
+        yield TrainingProgress("reading", start, len(files))
         read, _ = read_labelled_files(files[start : start + READ_AT_ONCE], isolated=False)
         for index, (_, image) in enumerate(read, start):
             pixels[index] = to_pixels(
@@ -236,7 +236,7 @@ def _centroid(task: TrainingTask, visual: nn.Module) -> tuple[float, ...]:
     return tuple(task.unit_features(visual, some).mean(dim=0).tolist())
 
 
-def _track(steps: Generator[FineTuneStep, None, FineTuned]) -> Generator[TrainingMoment, None, FineTuned]:
+def _track(steps: Generator[FineTuneStep, None, FineTuned]) -> Generator[TrainingProgress, None, FineTuned]:
     """The steps as moments; returns what the steps return."""
     while True:
         try:
@@ -244,7 +244,7 @@ def _track(steps: Generator[FineTuneStep, None, FineTuned]) -> Generator[Trainin
         except StopIteration as end:
             tuned: FineTuned = end.value
             return tuned
-        yield TrainingMoment("training", step.index, step.of, step)
+        yield TrainingProgress("training", step.index, step.of, step)
 
 
 def _provenance(

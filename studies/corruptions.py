@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from atlas_engine import runtime
-from atlas_engine.data.decode import through_jpeg
+from atlas_engine.data.decode import compress_as_jpeg
 from atlas_engine.data.filters import disc, filtered, line, smooth_noise
 from atlas_engine.errors import ConfigError, ImageError, unknown_name
 
@@ -146,7 +146,7 @@ def _contrast(image: Tensor, share: float, _: torch.Generator) -> Tensor:
 
 def _jpeg(image: Tensor, quality: float, _: torch.Generator) -> Tensor:
     pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    return torch.from_numpy(through_jpeg(pixels, quality=int(quality))).permute(2, 0, 1).float() / 255
+    return torch.from_numpy(compress_as_jpeg(pixels, quality=int(quality))).permute(2, 0, 1).float() / 255
 
 
 def _pixelate(image: Tensor, share: float, _: torch.Generator) -> Tensor:

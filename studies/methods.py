@@ -6,7 +6,7 @@
     find_study_method("tip").learn(solver, problem).answer(pixels)          # the same model on other images
 
     solver = UnlabelledSolver(engine, bank=bank)
-    answer = UNLABELLED_STUDY_METHODS["ufm"].solve(solver, roll, seed)
+    answer = UNLABELLED_STUDY_METHODS["ufm"].solve(solver, problem, seed)
 
 `seconds` is the time from the images to a model that is ready to use; predicting is not counted.
 
@@ -59,7 +59,7 @@ from atlas_engine.predictions import join_predictions
 from atlas_engine.result import AdaptResult, Estimate
 from atlas_engine.runtime import drain
 from studies.problems.few_shot import Problem, share_correct, shot_pixels, unit_features
-from studies.problems.rolls import DrawnRoll
+from studies.problems.unlabelled import UnlabelledProblem
 from studies.same_features import KernelRidge, move_halfway, read_levels
 
 __all__ = [
@@ -398,8 +398,8 @@ _FEW_SHOT = (
     ),
     _fine_tuned("finetune", "standard"),
     _fine_tuned("lora", "lora"),
-    _head_on_levels("linear-probe-levels", Probe.fitted),
-    _head_on_levels("kernel-ridge", KernelRidge.fitted, views=0),
+    _head_on_levels("linear-probe-levels", Probe.fit),
+    _head_on_levels("kernel-ridge", KernelRidge.fit, views=0),
     _halfway_and_head("finetune-half+head", "standard"),
     _halfway_and_head("lora-half+head", "lora"),
     *(
@@ -438,7 +438,7 @@ class UnlabelledSolver:
         return effective_test_time_config(given, UNLABELLED_METHODS[ZERO_SHOT], images=1)
 
 
-Solve = Callable[[UnlabelledSolver, DrawnRoll, int], MethodAnswer]  # the number is the seed
+Solve = Callable[[UnlabelledSolver, UnlabelledProblem, int], MethodAnswer]  # the number is the seed
 
 
 @dataclass(frozen=True)
@@ -454,12 +454,12 @@ class UnlabelledStudyMethod:
 def _objective(name: str) -> UnlabelledStudyMethod:
     """What the product does when it is asked for this objective."""
 
-    def solve(solver: UnlabelledSolver, roll: DrawnRoll, seed: int) -> MethodAnswer:
+    def solve(solver: UnlabelledSolver, problem: UnlabelledProblem, seed: int) -> MethodAnswer:
         engine, bank = solver.engine, solver.bank
         start = time.perf_counter()
         run = engine.test_time(
-            roll.images,
-            roll.classes,
+            problem.images,
+            problem.classes,
             objective=name,
             config=solver.config,
             bank=bank,
@@ -468,7 +468,7 @@ def _objective(name: str) -> UnlabelledStudyMethod:
         )
         result = run.result()
         seconds = time.perf_counter() - start
-        logits = engine.logits(result.recipe, roll.pixels, bank=bank)
+        logits = engine.logits(result.recipe, problem.pixels, bank=bank)
         return MethodAnswer(logits.cpu(), seconds, result.fell_back, kept=result.recipe.method)
 
     return UnlabelledStudyMethod(name, solve, functools.partial(_mixing_facts, name))
@@ -477,11 +477,11 @@ def _objective(name: str) -> UnlabelledStudyMethod:
 def _norm_baseline(name: str) -> UnlabelledStudyMethod:
     """The same objective over the tower's norm layers: a baseline, which cannot become a recipe."""
 
-    def solve(solver: UnlabelledSolver, roll: DrawnRoll, seed: int) -> MethodAnswer:
+    def solve(solver: UnlabelledSolver, problem: UnlabelledProblem, seed: int) -> MethodAnswer:
         start = time.perf_counter()
         run = solver.engine.test_time_norms(
-            roll.images,
-            roll.classes,
+            problem.images,
+            problem.classes,
             method=name,
             config=solver.config,
             bank=solver.bank,
@@ -494,21 +494,21 @@ def _norm_baseline(name: str) -> UnlabelledStudyMethod:
     return UnlabelledStudyMethod(name, solve, functools.partial(_config_facts, name.removeprefix("ln-")))
 
 
-def _solve_stream(solver: UnlabelledSolver, roll: DrawnRoll, seed: int) -> MethodAnswer:
+def _solve_stream(solver: UnlabelledSolver, problem: UnlabelledProblem, seed: int) -> MethodAnswer:
     """`auto` on a stream: each image is answered at once, by what was learned from it and those before."""
     start = time.perf_counter()
     stream = solver.engine.stream(
-        roll.classes, learning=solver.config, bank=solver.bank, templates=solver.templates, seed=seed
+        problem.classes, learning=solver.config, bank=solver.bank, templates=solver.templates, seed=seed
     )
-    predictions = join_predictions([stream.answer(image) for image in roll.images])
+    predictions = join_predictions([stream.answer(image) for image in problem.images])
     return MethodAnswer(predictions.probs.log(), time.perf_counter() - start, stream.result().fell_back)
 
 
-def _solve_zero_shot(solver: UnlabelledSolver, roll: DrawnRoll, _: int) -> MethodAnswer:
+def _solve_zero_shot(solver: UnlabelledSolver, problem: UnlabelledProblem, _: int) -> MethodAnswer:
     """Zero-shot: nothing is learned, so it takes no time."""
     engine = solver.engine
-    features = unit_features(engine, engine.backbone.visual, roll.pixels)
-    text = engine.head(roll.classes, templates=solver.templates).clone()
+    features = unit_features(engine, engine.backbone.visual, problem.pixels)
+    text = engine.head(problem.classes, templates=solver.templates).clone()
     return MethodAnswer(text_logits(features, text, logit_scale=engine.backbone.logit_scale).cpu(), 0.0)
 
 

@@ -83,7 +83,7 @@ class KernelRidge:
     width: float
 
     @classmethod
-    def fitted(cls, support: LabelledFeatures) -> KernelRidge:
+    def fit(cls, support: LabelledFeatures) -> KernelRidge:
         """The regression with the best width and ridge."""
         features, text, scale = support.features, support.text, support.logit_scale
         residual = support.one_hot - _zero_shot_probs(features, text, scale)

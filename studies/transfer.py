@@ -97,7 +97,7 @@ class TransferRow(StudyRow):
     fell_back: bool
 
     @property
-    def at_home(self) -> bool:
+    def is_on_source(self) -> bool:
         """Whether the images are of the domain that was learned from."""
         return self.source == self.domain
 
@@ -275,8 +275,8 @@ def _loss_table(rows: Rows, gain: Gain) -> ResultTable:
     for method in (name for name in distinct(rows, "method") if name != ZERO_SHOT):
         own = where(rows, method=method)
         parts = [[row for row in own if _kind(row) == kind] for kind in (HOME, OTHER, DAMAGED)]
-        away = [row for row in own if not row.at_home]
-        lost = _lost_away(own, gain)
+        away = [row for row in own if not row.is_on_source]
+        lost = _loss_off_source(own, gain)
         worse = sum(gain(row) < 0 for row in away)
         lines.append(
             (
@@ -304,15 +304,15 @@ def _source_table(source: str, rows: Rows) -> ResultTable:
 
 def _kind(row: TransferRow) -> str:
     """A corrupted domain is named with its severity, as fog:3."""
-    if row.at_home:
+    if row.is_on_source:
         return HOME
     return DAMAGED if row.domain.partition(":")[0] in CORRUPTIONS else OTHER
 
 
-def _lost_away(rows: Rows, gain: Gain) -> Mean | None:
+def _loss_off_source(rows: Rows, gain: Gain) -> Mean | None:
     """Gain at home less gain away, of each source and seed."""
-    home = {(row.source, row.seed): gain(row) for row in rows if row.at_home}
-    away = [row for row in rows if not row.at_home]
+    home = {(row.source, row.seed): gain(row) for row in rows if row.is_on_source}
+    away = [row for row in rows if not row.is_on_source]
     return seed_mean(away, lambda row: home[row.source, row.seed] - gain(row)) if away else None
 
 

@@ -40,7 +40,7 @@ from atlas_engine.runtime import generator
 from atlas_engine.views.comparison import calibration as reliability
 from studies.grid import Cell, Ledger, OnStart, StudyRow, drop_repeats, ignore_note, run_grid
 from studies.tables import ResultTable, distinct, where
-from studies.trust_problems import ImagePool, draw_classes_apart, read_pool
+from studies.trust_problems import ImagePool, draw_known_classes, read_pool
 
 __all__ = ["TrustRow", "TrustSettings", "auroc", "run_trust", "trust_tables"]
 
@@ -139,7 +139,7 @@ def _measure(pool: ImagePool, foreign: ImagePool, engine: Atlas, shots: int, see
 def _measure_calibration(
     pool: ImagePool, foreign: ImagePool, engine: Atlas, shots: int, seed: int
 ) -> dict[str, float]:
-    draw = draw_classes_apart(pool, shots=shots, seed=seed)
+    draw = draw_known_classes(pool, shots=shots, seed=seed)
     far = foreign.activations[_some(len(foreign.labels), FAR, seed=seed)]
     support, (test, unseen, others, negatives) = pool.features(
         draw.support, others=(draw.test, draw.unseen, far, draw.negatives), classes=draw.known
@@ -209,7 +209,7 @@ def _cross_fit(support: LabelledFeatures, *, seed: int) -> tuple[Probe, Tensor, 
     """The head of all images, out-of-fold logits (N C), and which rows were held out (N)."""
     folds = held_out_folds(support, folds=FOLDS, seed=seed)
     labels = labels_per_fold(support.labels, folds)
-    heads = [Probe.fitted_from_text(support.with_labels(row)) for row in labels]
+    heads = [Probe.fit_from_text(support.with_labels(row)) for row in labels]
     logits = out_of_fold_logits(folds, lambda run, mask: heads[run].logits(support.features[mask]))
     return heads[-1], logits, folds != UNUSED
 
@@ -304,12 +304,12 @@ def _measure_continuing(pool: ImagePool, shots: int, seed: int) -> dict[str, flo
     both, test, truth = _whole(pool, 2 * shots, skip=2 * shots)
     place = torch.arange(len(both.labels)) % (2 * shots)
     first, second = both.without(place >= shots), both.without(place < shots)
-    before = Probe.fitted_from_text(first)
+    before = Probe.fit_from_text(first)
     heads = {
         "first": before,
-        "learned on": before.fitted_further(second, images_before=int(first.used.sum())),
-        "second alone": Probe.fitted_from_text(second),
-        "all at once": Probe.fitted_from_text(both),
+        "learned on": before.fit_further(second, images_before=int(first.used.sum())),
+        "second alone": Probe.fit_from_text(second),
+        "all at once": Probe.fit_from_text(both),
     }
     return {
         f"continue: {name}": _share(head.logits(test).argmax(dim=1) == truth) for name, head in heads.items()

@@ -1,7 +1,7 @@
 """The images of a folder for `atlas eval trust`: read once, with features standardised on any support.
 
 pool = read_pool(folder, engine.backbone, engine.head, max_classes=10, per_class=40, seed=0)
-draw = draw_classes_apart(pool, shots=4, seed=0)           # known classes, and classes to leave unseen
+draw = draw_known_classes(pool, shots=4, seed=0)           # known classes, and classes to leave unseen
 support, test = pool.features(draw.support, others=(draw.test,), classes=draw.known)
 """
 
@@ -22,7 +22,7 @@ from atlas_engine.heads.base import LabelledFeatures
 from atlas_engine.runtime import generator
 from studies.problems.draw import draw_classes, draw_per_class, read_pixels
 
-__all__ = ["ApartDraw", "ImagePool", "TextOf", "draw_classes_apart", "read_pool"]
+__all__ = ["ImagePool", "KnownClassDraw", "TextOf", "draw_known_classes", "read_pool"]
 
 TextOf = Callable[[tuple[str, ...]], Tensor]  # class names to embeddings (C D)
 SUFFIX = 0.05  # share of the weights behind the activations that are kept: as few as feature levels need
@@ -104,7 +104,7 @@ def read_pool(
 
 
 @dataclass(frozen=True, eq=False)
-class ApartDraw:
+class KnownClassDraw:
     """Known classes with a support and test images, and classes that nothing is learned of."""
 
     known: tuple[int, ...]
@@ -115,7 +115,7 @@ class ApartDraw:
     unseen: Tensor  # rows of the other half
 
 
-def draw_classes_apart(pool: ImagePool, *, shots: int, seed: int) -> ApartDraw:
+def draw_known_classes(pool: ImagePool, *, shots: int, seed: int) -> KnownClassDraw:
     """Half of the classes as known ones, and of the rest a part for negatives and a part to leave unseen."""
     count = len(pool.classes)
     if count < 4:
@@ -134,7 +134,7 @@ def draw_classes_apart(pool: ImagePool, *, shots: int, seed: int) -> ApartDraw:
         test.append(rows[shots:])
         labels += [number] * len(rows[shots:])
     negatives = torch.cat([pool.rows_of(label) for label in order[half:three_quarters]])
-    return ApartDraw(
+    return KnownClassDraw(
         known,
         torch.cat(support),
         torch.cat(test),

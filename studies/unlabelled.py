@@ -1,4 +1,4 @@
-"""Methods without labels compared on rolls of every data set, corruption and size: `atlas eval test-time`.
+"""Methods without labels compared on problems of every data set, corruption and size: `atlas eval test-time`.
 
     solver = UnlabelledSolver(engine, bank=bank)
     settings = UnlabelledStudySettings()
@@ -31,7 +31,7 @@ from studies.methods import (
     UnlabelledSolver,
     UnlabelledStudyMethod,
 )
-from studies.problems.rolls import PRESENT, DrawnImages, draw_rolls
+from studies.problems.unlabelled import PRESENT, UnlabelledPool, draw_unlabelled
 
 __all__ = ["CLEAN", "WHOLE", "UnlabelledRow", "UnlabelledStudySettings", "run_unlabelled"]
 
@@ -39,19 +39,21 @@ CLEAN = "none"
 """The corruption of a row whose images are as they are."""
 
 WHOLE = "all"
-"""The size of a roll of all images."""
+"""The size of a problem of all images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnlabelledStudySettings(LearningSettings):
-    """Which rolls are drawn, which methods name their images, and how much those may learn."""
+    """Which problems are drawn, which methods name their images, and how much those may learn."""
 
     methods: tuple[str, ...] = setting(
         (ZERO_SHOT, "ln-ufm", "ufm", "entropy", "sar", "simclr", AUTO),
         help="methods to compare, with commas between them",
         choices=tuple(UNLABELLED_STUDY_METHODS),
     )
-    sizes: tuple[str, ...] = setting(("5", "20", "100", WHOLE), help=f"images of a roll, numbers or {WHOLE}")
+    sizes: tuple[str, ...] = setting(
+        ("5", "20", "100", WHOLE), help=f"images of a problem, numbers or {WHOLE}"
+    )
     present: tuple[str, ...] = setting(
         PRESENT, help="whether every class or about a third may be among the images", choices=PRESENT
     )
@@ -73,7 +75,7 @@ class UnlabelledStudySettings(LearningSettings):
         return TestTimeConfig(**chosen) if chosen else None
 
     def max_images(self, size: str) -> int | None:
-        """The most images of a roll of this size; None where there is no limit."""
+        """The most images of a problem of this size; None where there is no limit."""
         return self.max_size if size == WHOLE else int(size)
 
     @property
@@ -83,14 +85,14 @@ class UnlabelledStudySettings(LearningSettings):
 
     @property
     def most(self) -> int | None:
-        """The most images of any roll; None where there is no limit."""
+        """The most images of any problem; None where there is no limit."""
         counts = [self.max_images(size) for size in self.sizes]
         return None if None in counts else max(count or 0 for count in counts)
 
 
 @dataclass(frozen=True)
 class UnlabelledRow(StudyRow):
-    """One method on one roll. `size` is as asked for, `images` how many there were."""
+    """One method on one problem. `size` is as asked for, `images` how many there were."""
 
     dataset: str
     method: str
@@ -123,7 +125,7 @@ def run_unlabelled(
     """Every row, and whether it was measured now."""
 
     def cells_of(dataset: str, folder: ClassFolder, seed: int) -> Iterator[Cell[UnlabelledRow]]:
-        drawn = draw_rolls(
+        drawn = draw_unlabelled(
             folder,
             solver.engine.backbone.preprocessing,
             max_images=settings.most,
@@ -132,7 +134,7 @@ def run_unlabelled(
             seed=seed,
         )
         for corruption in corruptions:
-            trial = _RollTrial(solver, drawn, dataset, corruption)
+            trial = _UnlabelledTrial(solver, drawn, dataset, corruption)
             for present, size, method in product(settings.present, settings.sizes, settings.methods):
                 positions = drawn.positions(present, settings.max_images(size))
                 yield trial.cell(UNLABELLED_STUDY_METHODS[method], positions, present, size)
@@ -140,17 +142,17 @@ def run_unlabelled(
     return run_grid(folders, cells_of, seeds=settings.seeds, ledger=ledger, on_start=on_start)
 
 
-class _RollTrial:
+class _UnlabelledTrial:
     """The images of one seed under one corruption; they are corrupted and named by zero-shot at most once."""
 
     def __init__(
-        self, solver: UnlabelledSolver, drawn: DrawnImages, dataset: str, corruption: Corruption | None
+        self, solver: UnlabelledSolver, drawn: UnlabelledPool, dataset: str, corruption: Corruption | None
     ) -> None:
         self.solver, self.drawn, self.dataset, self.corruption = solver, drawn, dataset, corruption
         self.corruption_name = CLEAN if corruption is None else str(corruption)
 
     @cached_property
-    def shown(self) -> DrawnImages:
+    def shown(self) -> UnlabelledPool:
         """The images as methods see them."""
         return self.drawn if self.corruption is None else self.drawn.corrupted(self.corruption)
 
@@ -158,12 +160,14 @@ class _RollTrial:
     def zero_shot(self) -> MethodAnswer:
         """Of all images that were drawn."""
         every = range(len(self.drawn.labels))
-        return UNLABELLED_STUDY_METHODS[ZERO_SHOT].solve(self.solver, self.shown.roll(every), self.drawn.seed)
+        return UNLABELLED_STUDY_METHODS[ZERO_SHOT].solve(
+            self.solver, self.shown.problem(every), self.drawn.seed
+        )
 
     def cell(
         self, method: UnlabelledStudyMethod, positions: Sequence[int], present: str, size: str
     ) -> Cell[UnlabelledRow]:
-        """Two rolls of the same images are one measurement, whatever their `present` and `size` say."""
+        """Two problems of the same images are one measurement, whatever their `present` and `size` say."""
         return Cell(
             f"{self.dataset}, {self.corruption_name}, {size} image(s), {method.name}",
             (
@@ -187,7 +191,7 @@ class _RollTrial:
         labels = self.drawn.labels[rows]
         zero_shot = MethodAnswer(self.zero_shot.logits[rows], 0.0)
         learns = method.name != ZERO_SHOT
-        answer = method.solve(self.solver, self.shown.roll(rows), seed) if learns else zero_shot
+        answer = method.solve(self.solver, self.shown.problem(rows), seed) if learns else zero_shot
         return UnlabelledRow(
             dataset=self.dataset,
             method=method.name,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from atlas_engine.views.heatmap import Grid
 from studies.methods import AUTO, ZERO_SHOT
-from studies.problems.rolls import EVERY
+from studies.problems.unlabelled import EVERY
 from studies.tables import ResultTable, distinct, seed_mean, where
 from studies.unlabelled import CLEAN, UnlabelledRow
 
@@ -38,19 +38,19 @@ class SetChange:
 
 
 def unlabelled_tables(rows: Rows, *, shifted: Collection[str] = ()) -> list[ResultTable]:
-    """Changes on shifted and on clean sets, the worst set and roll, roll-backs, and each data set."""
+    """Changes on shifted and on clean sets, the worst set and problem, roll-backs, and each data set."""
     learned = [row for row in rows if row.method != ZERO_SHOT]
     tables = []
     if learned:
         for kind, own in _by_kind(learned, shifted).items():
             title = f"Change to zero-shot in points, mean over {len(_sets(own))} {kind} set(s)"
             tables.append(_table(title, own, _mean_change))
-        for kind, cell in (("set", _worst_set), ("roll", _worst_roll)):
+        for kind, cell in (("set", _worst_set), ("problem", _worst_problem)):
             below = f"worst {kind}, and how many are below zero-shot by more than {100 * LOW:.0f} point"
             tables.append(_table(f"Change to zero-shot in points on the {below}", learned, cell))
         chosen = [row for row in learned if row.method == AUTO and row.kept]
         if chosen:
-            tables.append(_table("What was done, and on how many rolls", chosen, _kept_counts))
+            tables.append(_table("What was done, and on how many problems", chosen, _kept_counts))
         tables.append(_table("Seconds, median; how many were rolled back to zero-shot", learned, _cost))
     each = [_dataset_table(name, where(rows, dataset=name)) for name in distinct(rows, "dataset")]
     return [*tables, *each]
@@ -67,16 +67,16 @@ def worst_sets(rows: Rows) -> list[SetChange]:
 
 
 def unlabelled_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
-    """Methods, on shifted and on clean sets, × rolls: mean change to zero-shot in points."""
+    """Methods, on shifted and on clean sets, × problems: mean change to zero-shot in points."""
     learned = [row for row in rows if row.method != ZERO_SHOT] or list(rows)
-    rolls, kinds = _rolls(learned), _by_kind(learned, shifted)
+    problems, kinds = _problems(learned), _by_kind(learned, shifted)
     named = {
         (method if len(kinds) == 1 else f"{method}, {kind}"): where(own, method=method)
         for kind, own in kinds.items()
         for method in distinct(own, "method")
     }
     values = tuple(
-        tuple(100 * seed_mean(where(own, size=n, present=present), _change).mean for n, present in rolls)
+        tuple(100 * seed_mean(where(own, size=n, present=present), _change).mean for n, present in problems)
         for own in named.values()
     )
     counts = " and ".join(f"{len(_sets(own))} {kind}" for kind, own in kinds.items())
@@ -84,9 +84,9 @@ def unlabelled_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
     return Grid(
         "Test-time methods",
         tuple(named),
-        tuple(_roll_name(size, present) for size, present in rolls),
+        tuple(_problem_name(size, present) for size, present in problems),
         values,
-        about=f"Accuracy above zero-shot in points, by images of a roll; mean of {counts} set(s) and "
+        about=f"Accuracy above zero-shot in points, by images of a problem; mean of {counts} set(s) and "
         f"{seeds} seed(s).",
     )
 
@@ -95,30 +95,33 @@ def unlabelled_grid(rows: Rows, *, shifted: Collection[str] = ()) -> Grid:
 
 
 def _table(title: str, rows: Rows, cell: CellText) -> ResultTable:
-    """Methods × rolls."""
-    rolls = _rolls(rows)
+    """Methods × problems."""
+    problems = _problems(rows)
     lines = [
-        (method, *(cell(where(rows, method=method, size=size, present=present)) for size, present in rolls))
+        (
+            method,
+            *(cell(where(rows, method=method, size=size, present=present)) for size, present in problems),
+        )
         for method in distinct(rows, "method")
     ]
-    return ResultTable(title, lines, ("method", *(_roll_name(*roll) for roll in rolls)))
+    return ResultTable(title, lines, ("method", *(_problem_name(*problem) for problem in problems)))
 
 
 def _dataset_table(name: str, rows: Rows) -> ResultTable:
     """For each corruption, the accuracy of zero-shot and below it what each method changes."""
     lines: list[Sequence[object]] = []
-    rolls = _rolls(rows)
+    problems = _problems(rows)
     for corruption in distinct(rows, "corruption"):
         own = where(rows, corruption=corruption)
         damage = "as it is" if corruption == CLEAN else corruption
-        per_roll = [where(own, size=size, present=present) for size, present in rolls]
-        zero_shot = (seed_mean(some, lambda row: row.zero_shot).percent() for some in per_roll)
+        per_problem = [where(own, size=size, present=present) for size, present in problems]
+        zero_shot = (seed_mean(some, lambda row: row.zero_shot).percent() for some in per_problem)
         lines.append((damage, f"{ZERO_SHOT} %", *zero_shot))
         for method in distinct(own, "method"):
             if method != ZERO_SHOT:
-                changes = (_mean_change(where(some, method=method)) for some in per_roll)
+                changes = (_mean_change(where(some, method=method)) for some in per_problem)
                 lines.append((damage, method, *changes))
-    columns = ("damage", "method", *(_roll_name(*roll) for roll in rolls))
+    columns = ("damage", "method", *(_problem_name(*problem) for problem in problems))
     return ResultTable(f"{name}: accuracy of zero-shot in %, and changes to it in points", lines, columns)
 
 
@@ -131,7 +134,7 @@ def _worst_set(rows: Rows) -> str:
     return f"{worst[0]}, {_count_below([one.change for one in worst])}"
 
 
-def _worst_roll(rows: Rows) -> str:
+def _worst_problem(rows: Rows) -> str:
     changes = [row.change for row in rows]
     return f"{100 * min(changes):+.1f}, {_count_below(changes)}"
 
@@ -167,12 +170,12 @@ def _sets(rows: Rows) -> list[tuple[str, str]]:
     return list(dict.fromkeys((row.dataset, row.corruption) for row in rows))
 
 
-def _rolls(rows: Rows) -> list[tuple[int | str, str]]:
+def _problems(rows: Rows) -> list[tuple[int | str, str]]:
     """Sizes with `present`, as they were asked for: all sizes with every class, then with few."""
     return list(dict.fromkeys((row.size, row.present) for row in rows))
 
 
-def _roll_name(size: int | str, present: str) -> str:
+def _problem_name(size: int | str, present: str) -> str:
     return f"n = {size}" if present == EVERY else f"n = {size}, {present}"
 
 

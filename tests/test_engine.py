@@ -15,9 +15,9 @@ from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import ImageError, SupportError
 from atlas_engine.runtime import generator
-from tests.donors import engine_with_donors
 from tests.drawn import noise_picture
 from tests.engines import tiny_engine
+from tests.task_vectors import engine_with_task_vectors
 
 CLASSES = ["cat", "dog", "house"]
 
@@ -172,7 +172,7 @@ def test_a_shipped_recipe_from_before_rows_could_be_split_composes_as_it_was_wri
 
 
 def test_a_recipe_split_by_rows_answers_the_same_after_the_disk_and_otherwise_than_by_entries(tmp_path):
-    session = engine_with_donors(tmp_path)
+    session = engine_with_task_vectors(tmp_path)
     bank, pixels = session.bank, stack_noise(4)
     logits = {}
     for split_by in ("rows", "entries"):

@@ -51,7 +51,7 @@ __all__ = [
 
 
 ZERO_SHOT = "zero-shot"  # as the engine calls it
-DOUBTS_TOLD = 3  # images
+MAX_REPORTED = 3  # images
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class SavedResult:
 class RunProgress:
     """How far a run has come. `result` is there at the end."""
 
-    phase: str  # read, then a phase of the engine: look, preview or learn; at last done
+    phase: str  # read, then a phase of the engine: encode, preview or learn; at last done
     index: int = 0
     of: int = 1
     share: float = 0.0
@@ -200,7 +200,7 @@ def adapt_few_shot(
     )
     some = reading.learned[:: max(1, len(reading.learned) // LIMITS.inspected_images)]
     progress = RunProgress(
-        "look",
+        "encode",
         left_out=reading.left_out,
         samples=shrink_to_model(engine, reading.samples),
         learned=shrink_to_model(engine, some[: LIMITS.inspected_images]),
@@ -212,17 +212,17 @@ def adapt_few_shot(
         if progress.result is None or not settings.checks_itself:
             yield progress
         else:
-            doubts = doubt_images(engine, reading.support, settings)
+            doubts = check_support(engine, reading.support, settings)
             told = replace(progress.result, advice=(*progress.result.advice, *doubts))
             yield replace(progress, result=told)
 
 
-def doubt_images(engine: atlas.Atlas, support: atlas.Support, settings: FewShotSettings) -> tuple[str, ...]:
+def check_support(engine: atlas.Atlas, support: atlas.Support, settings: FewShotSettings) -> tuple[str, ...]:
     """Sentences on the images whose class looks wrong, or that fit nowhere; the surest few."""
     check = engine.check(support, templates=settings.templates or None, seed=settings.seed)
     wrong = [text.result.suspect(one.image, one.label, one.suggested) for one in check.suspects]
     odd = [text.result.odd(one.image, one.label) for one in check.odd]
-    return tuple([*wrong, *odd][:DOUBTS_TOLD])
+    return tuple([*wrong, *odd][:MAX_REPORTED])
 
 
 def seconds_to_learn(most_seconds: float, *, since: float) -> float:

@@ -138,7 +138,7 @@ def forget(
 
     # search and learn
     run = engine.negate(target.support, control.support, keep=request.keep, seed=request.seed)
-    progress = RunProgress("look", left_out=(*target.left_out, *control.left_out))
+    progress = RunProgress("encode", left_out=(*target.left_out, *control.left_out))
     yield ForgetProgress(progress)
     for step in stop_signal.follow(run):
         progress = advance(progress, step)

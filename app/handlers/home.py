@@ -8,13 +8,13 @@ import atlas_engine as atlas
 from app.handlers.few_shot import SavedResult
 from app.handlers.inside import list_task_vectors
 
-__all__ = ["HomeStory", "tell_story"]
+__all__ = ["HomeExample", "build_home_example"]
 
 Answer = tuple[str, float]  # a class and its probability
 
 
 @dataclass(frozen=True)
-class HomeStory:
+class HomeExample:
     """An image of the example whose answer teaching mended, and what it says without one task vector."""
 
     path: str
@@ -27,7 +27,9 @@ class HomeStory:
     without: Answer
 
 
-def tell_story(engine: atlas.Atlas, result: SavedResult | None, *, images: int = 16) -> HomeStory | None:
+def build_home_example(
+    engine: atlas.Atlas, result: SavedResult | None, *, images: int = 16
+) -> HomeExample | None:
     """The example's image whose right answer leans most on one task vector; None without an example."""
     if result is None or result.comparison is None:
         return None
@@ -37,7 +39,7 @@ def tell_story(engine: atlas.Atlas, result: SavedResult | None, *, images: int =
     before, after = (side.top(1) for side in (result.comparison.zero_shot, result.comparison.adapted))
     if not ranked:
         sample, answer = result.samples[mended[0]], after[mended[0]][0]
-        return HomeStory(
+        return HomeExample(
             sample.path,
             sample.image.name,
             sample.label or "",
@@ -51,7 +53,7 @@ def tell_story(engine: atlas.Atlas, result: SavedResult | None, *, images: int =
     place = max(range(len(chosen)), key=lambda row: strongest.drops[row])
     sample, answered = chosen[place], mended[place]
     known = {facts.name: facts.dataset for facts in list_task_vectors(engine)}
-    return HomeStory(
+    return HomeExample(
         sample.path,
         sample.image.name,
         sample.label or "",

@@ -1,7 +1,4 @@
-"""What a recipe is made of: its task vectors, maps of them, and what happens when some are scaled.
-
-On the page, and in the endpoints' JSON, a task vector is called a donor.
-"""
+"""What a recipe is made of: its task vectors, maps of them, and what happens when some are scaled."""
 
 from __future__ import annotations
 

@@ -122,5 +122,5 @@ def as_json(facts: ModelFacts) -> dict[str, Any]:
         "model": facts.name,
         "image_weights": round(facts.millions * 1e6),
         "pixels": facts.pixels,
-        "donors": list(facts.task_vectors),
+        "task_vectors": list(facts.task_vectors),
     }

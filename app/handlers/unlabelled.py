@@ -79,7 +79,7 @@ def adapt_unlabelled(
         templates=settings.templates or None,
         seed=settings.seed,
     )
-    progress = RunProgress("look", left_out=tuple(left_out), samples=tuple(images))
+    progress = RunProgress("encode", left_out=tuple(left_out), samples=tuple(images))
     yield progress
     most_seconds = seconds_to_learn(most_seconds, since=began)
     yield from follow_run(engine, run, progress, settings, stop_signal=stop_signal, most_seconds=most_seconds)

@@ -15,9 +15,9 @@ from pathlib import Path
 import atlas_engine as atlas
 from app import text
 from app.limits import LIMITS
+from app.priority_lock import DEVICE, READING
 from app.session import StoppedEarlyError, StopSignal
 from app.storage import require_room
-from app.turns import DEVICE, READING
 
 __all__ = [
     "ClassRow",

@@ -2,7 +2,7 @@
 // without labels. Gradio's own drop zones handle what falls on them, and mark that event as taken. Where there is no zone in sight, the page stays and says so: a browser left alone would open the file in its
 // place.
 ({ words }) => {
-  const zones = ["#samples", "#roll"];
+  const zones = ["#samples", "#unlabelled"];
   const inSight = (one) => one && one.offsetParent !== null;
   const findInput = () =>
     zones

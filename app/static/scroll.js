@@ -7,8 +7,8 @@
   const RUNS = {
     adapt: LEARNING,
     "learn-again": LEARNING,
-    "roll-adapt": LEARNING,
-    rolls: LEARNING,
+    "unlabelled-adapt": LEARNING,
+    "unlabelled-examples": LEARNING,
     "forget-start": ["forget-run", "forget-stop", "forget-leave"],
   };
   const SOON = 500; // milliseconds: a refusal is there by then
@@ -40,7 +40,7 @@
     if (alert.offsetParent !== null && (bottom < 0 || top > innerHeight)) alert.scrollIntoView({ block: "center" });
   };
   document.addEventListener("click", (event) => {
-    const [run, stop, leave] = RUNS[event.target.closest?.(".at-start, #rolls")?.id] ?? [];
+    const [run, stop, leave] = RUNS[event.target.closest?.(".at-start, #unlabelled-examples")?.id] ?? [];
     if (!run) return;
     setTimeout(() => {
       if (running.has(stop)) return;

@@ -78,7 +78,7 @@ def samples_gallery(items: Items) -> gr.Gallery:
 
 def unlabelled_gallery() -> gr.Gallery:
     """Images without labels; a caption may be an image's class, to count what is right afterwards."""
-    return _drop_zone(text.unlabelled.IMAGES_LABEL, name="roll", columns=5, height=300)
+    return _drop_zone(text.unlabelled.IMAGES_LABEL, name="unlabelled", columns=5, height=300)
 
 
 def zip_gallery(items: Items, *, label: str, name: str) -> gr.Gallery:

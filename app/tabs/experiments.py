@@ -21,7 +21,7 @@ def experiments_tab(current: CurrentModel, runs: Runs, *, own_bank: bool) -> For
             forgotten = forget_tab(current, runs, own_bank=own_bank)
         with gr.Tab(text.inside.BANK_TAB, id="bank-tab") as bank:
             components.html_area(views.render_note(text.inside.BANK_HEADING), name="bank-lead")
-            whole_bank = components.html_area(name="bank-donors")
+            whole_bank = components.html_area(name="bank-task-vectors")
 
     @html_errors
     def on_bank() -> str:

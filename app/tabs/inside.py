@@ -128,7 +128,7 @@ class InsidePanel:
             with gr.Accordion(text.inside.EXPERT, open=False, elem_id="inside-expert"):
                 map_controls = _create_map_controls(contents)
                 shown_map = components.html_area(_render_map(engine, result, contents), name="map")
-                task_vectors = components.html_area(_render_task_vectors(contents), name="donors")
+                task_vectors = components.html_area(_render_task_vectors(contents), name="task-vectors")
         panel = cls(
             current,
             state,

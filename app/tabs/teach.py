@@ -16,7 +16,7 @@ from app import text, views
 from app.events import DEVICE, PRIVATE, QUICK, UNCHANGED, Updates, Values, long_run, user_message
 from app.examples import FEW_SHOT_EXAMPLES
 from app.handlers.few_shot import FewShotRequest, adapt_few_shot
-from app.handlers.home import HomeStory
+from app.handlers.home import HomeExample
 from app.handlers.settings import (
     METHODS,
     FewShotSettings,
@@ -151,7 +151,7 @@ class TeachTab:
     alert: gr.HTML
 
     @classmethod
-    def create(cls, story: HomeStory | None) -> TeachTab:
+    def create(cls, story: HomeExample | None) -> TeachTab:
         """Lay it out inside the current Blocks; it opens on the first screen, which tells `story`."""
         words = text.teach
         with gr.Column(elem_id="home", elem_classes="at-home") as home:

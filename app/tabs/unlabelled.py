@@ -43,23 +43,23 @@ class UnlabelledForm:
     def create(cls, alert: gr.HTML) -> UnlabelledForm:
         """Lay it out and wire what needs no model; `alert` tells of a bad zip."""
         words = text.unlabelled
-        components.html_area(views.render_note(words.LEAD), name="roll-lead")
+        components.html_area(views.render_note(words.LEAD), name="unlabelled-lead")
         with gr.Row(elem_classes="at-columns"):
             with gr.Column(scale=6, min_width=320):
                 components.html_area(
-                    views.render_lead(words.IMAGES_HEADING, words.IMAGES_HELP), name="roll-photos-lead"
+                    views.render_lead(words.IMAGES_HEADING, words.IMAGES_HELP), name="unlabelled-photos-lead"
                 )
                 images = components.unlabelled_gallery()
                 with gr.Row(elem_classes="at-buttons"):
-                    archive = components.folder_or_zip(name="roll")
-                components.html_area(views.render_note(words.ZIP_HELP), name="roll-zip-help")
+                    archive = components.folder_or_zip(name="unlabelled")
+                components.html_area(views.render_note(words.ZIP_HELP), name="unlabelled-zip-help")
             with gr.Column(scale=5, min_width=320):
-                components.html_area(views.render_heading(words.NAMES_HEADING), name="roll-names-lead")
-                names = components.class_names_box(name="roll-names")
+                components.html_area(views.render_heading(words.NAMES_HEADING), name="unlabelled-names-lead")
+                names = components.class_names_box(name="unlabelled-names")
                 all_present = gr.Checkbox(
-                    label=words.ALL_PRESENT_LABEL, info=words.ALL_PRESENT_HELP, elem_id="roll-every"
+                    label=words.ALL_PRESENT_LABEL, info=words.ALL_PRESENT_HELP, elem_id="unlabelled-every"
                 )
-                with gr.Accordion(text.page.SETTINGS, open=False, elem_id="roll-settings"):
+                with gr.Accordion(text.page.SETTINGS, open=False, elem_id="unlabelled-settings"):
                     objective = gr.Dropdown(
                         [(words.METHOD_NAMES[one], one) for one in OBJECTIVES],
                         value=UnlabelledSettings().objective,
@@ -67,12 +67,12 @@ class UnlabelledForm:
                         info=words.METHOD_HELP,
                     )
                     seed = components.seed_box()
-                    templates = components.templates_box(name="roll-templates")
+                    templates = components.templates_box(name="unlabelled-templates")
                 examples = components.example_row(
-                    views.render_unlabelled_examples(UNLABELLED_EXAMPLES), name="rolls"
+                    views.render_unlabelled_examples(UNLABELLED_EXAMPLES), name="unlabelled-examples"
                 )
         with gr.Row(elem_classes="at-sticky"):
-            start = components.start_button(text.teach.START, name="roll-adapt")
+            start = components.start_button(text.teach.START, name="unlabelled-adapt")
         fill_from_zip(archive, images, alert)
         all_present.input(
             lambda known: ALL_PRESENT if known else OBJECTIVES[0], all_present, objective, **QUICK

@@ -13,7 +13,7 @@ UNLABELLED_IMAGES = "Images without labels"
 FORGET_TARGET = "A zip of what to forget, one folder of images per class"
 FORGET_CONTROL = "A zip of what to keep, one folder of images per class"
 FORGET_KEEP = "Share of what is right among the classes to keep that must stay, 0 to 1"
-TASKS = "Strength of donors, as {name: factor}"
+TASKS = "Strength of task vectors, as {name: factor}"
 LAYERS = "Strength of layers, as {number: factor}"
 MODEL_NAME = "Model name"
 ROWS = "Answers"
@@ -62,12 +62,12 @@ FORGET_ENDPOINT = (
 )
 INSIDE_ENDPOINT = (
     "What a recipe is made of. Returns "
-    '{"donors": [{"name", "share", "trained_on", "before", "after"}], "layers": [number], '
-    '"map": {"rows": [donor], "columns": [layer], "values": [[number]]}}, the donors that move it most first.'
+    '{"task_vectors": [{"name", "share", "trained_on", "before", "after"}], "layers": [number], '
+    '"map": {"rows": [name], "columns": [layer], "values": [[number]]}}, the vectors that move it most first.'
 )
 TURN_ENDPOINT = (
-    "Images by a recipe as it is, and with donors or layers turned down or up: 0 takes one out, 1 is as "
-    'learned. Returns {"rows": [{"image", "as_learned": {"label", "prob"}, "now": {"label", "prob"}}], '
+    "Images by a recipe as it is, and with task vectors or layers turned down or up: 0 takes one out, 1 is "
+    'as learned. Returns {"rows": [{"image", "as_learned": {"label", "prob"}, "now": {"label", "prob"}}], '
     '"left_out": [sentence]}.'
 )
 WEIGHTS_ENDPOINT = (
@@ -80,13 +80,13 @@ EXPORT_ENDPOINT = (
 )
 BANK_ENDPOINT = (
     "The bank of task vectors that the present model draws on. Returns "
-    '{"donors": [{"name", "trained_on", "before", "after"}], '
-    '"alike": {"rows": [donor], "columns": [donor], "values": [[cosine]]}}.'
+    '{"task_vectors": [{"name", "trained_on", "before", "after"}], '
+    '"similarities": {"rows": [name], "columns": [name], "values": [[cosine]]}}.'
 )
 CHOOSE_ENDPOINT = (
     "Choose the model that answers this client from now on: `bundled`, or ARCH/PRETRAINED as open_clip "
     "spells it. Fetches it and builds its bank where needed. Returns "
-    '{"model", "image_weights", "pixels", "donors": [name]}.'
+    '{"model", "image_weights", "pixels", "task_vectors": [name]}.'
 )
 MODELS_ENDPOINT = (
     'The model that answers this client now, and those on offer. Returns {"now", "offered": [name]}.'
@@ -150,7 +150,7 @@ PARAMETERS: dict[str, dict[str, str]] = {
     "turn": {
         "samples": "Images to answer as learned and with the strengths given.",
         "recipe": _RECIPE_FILE,
-        "tasks": 'Strengths of donors by name, 0 to 2, as {"mnist": 0}; 1 is as learned.',
+        "tasks": 'Strengths of task vectors by name, 0 to 2, as {"mnist": 0}; 1 is as learned.',
         "layers": 'Strengths of layers by number, 0 to 2, as {"3": 0.5}.',
     },
     "weights": {"recipe": _RECIPE_FILE},
@@ -191,7 +191,7 @@ MCP_MISSING = (
 
 def unknown_task(name: str, known: tuple[str, ...]) -> str:
     """The refusal of a task vector that the recipe does not draw on."""
-    return f"'{name[:60]}' is no donor of this recipe. It has: {', '.join(known)}."
+    return f"'{name[:60]}' is no task vector of this recipe. It has: {', '.join(known)}."
 
 
 def bad_strengths(given: object) -> str:

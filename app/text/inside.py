@@ -1,30 +1,26 @@
-"""The panel that looks inside a result: what a recipe is made of, and the bank.
-
-On the page a task vector is called a donor.
-"""
+"""The panel that looks inside a result: what a recipe is made of, and the bank."""
 
 from __future__ import annotations
 
 from app.text.language import say
 
 LEAD = say(
-    "The model borrowed from donors: task vectors, what changed in the same model when it learned other "
-    "data. Each donor is left out in turn here, and your images are answered again: those that change most "
-    "come first."
+    "The model borrowed from task vectors: what changed in the same model when it learned other data. Each "
+    "is left out in turn here, and your images are answered again: those that change most come first."
 )
 NO_TASK_VECTORS = say(
-    "This result borrows from no donor: a small classifier on top of the model, or the model as it was, did "
-    "best."
+    "This result borrows from no task vector: a small classifier on top of the model, or the model as it "
+    "was, did best."
 )
-EFFECTS_HEADING = say("Which donors matter for your images")
+EFFECTS_HEADING = say("Which task vectors matter for your images")
 EFFECTS_COLUMNS = (
-    say("Donor"),
+    say("Task vector"),
     say("Answers that change without it"),
     say("How much they shift"),
     say("What it learned from"),
 )
-FAINT_SUMMARY = say("{count} donors that hardly matter")
-NO_EFFECTS = say("Drop images to try, and the donors are ranked by what they do to the answers.")
+FAINT_SUMMARY = say("{count} task vectors that hardly matter")
+NO_EFFECTS = say("Drop images to try, and the task vectors are ranked by what they do to the answers.")
 EXPERT = say("For experts: coefficients, layers and lengths")
 MAP_LABEL, MAP_HELP = say("The map shows"), say("The numbers of the recipe, or what they do to the weights.")
 MAP_NAMES = {"mixed": say("how much is mixed in (λ)"), "moved": say("how far that moves the model")}
@@ -32,36 +28,36 @@ BY_LABEL, BY_HELP = say("Columns"), say("From the first layer to the last, or by
 BY_NAMES = {"layer": say("layers"), "kind": say("kinds of block")}
 KIND_LABEL, ANY_KIND = say("Blocks"), say("all kinds")
 KIND_HELP, LAYER_HELP = say("Only blocks of one kind."), say("Which one the slider beside is for.")
-TASK_VECTORS_HEADING = say("Which donors move the weights most")
+TASK_VECTORS_HEADING = say("Which task vectors move the weights most")
 TASK_VECTORS_COLUMNS = (
-    say("Donor"),
+    say("Task vector"),
     say("Share of the change"),
     say("Trained on"),
     say("Its accuracy before → after"),
 )
-BANK_TAB = say("The donors")
-BANK_HEADING = say("The whole bank: what each donor was trained on, and how alike they are")
-BANK_COLUMNS = (say("Donor"), say("Trained on"), say("Its accuracy before → after"))
-SCALE_HEADING = say("Turn a donor down, or up")
+BANK_TAB = say("The task vectors")
+BANK_HEADING = say("The whole bank: what each task vector was trained on, and how similar they are")
+BANK_COLUMNS = (say("Task vector"), say("Trained on"), say("Its accuracy before → after"))
+SCALE_HEADING = say("Turn a task vector down, or up")
 SCALE_HELP = say("0 takes it out, 1 is as learned, 2 doubles it. The answers follow when you let go.")
 LAYER_LABEL, LAYER_SLIDER = say("Layer"), say("Strength of that layer")
 STRENGTH_HELP = say("Of what is chosen beside.")
-TASK_VECTOR, NO_TASK_VECTOR, NO_LAYER = say("Donor"), say("choose a donor"), say("choose a layer")
-OTHER_LABEL, OTHER_SLIDER = say("Another donor"), say("Strength of that donor")
+TASK_VECTOR, NO_TASK_VECTOR, NO_LAYER = say("Task vector"), say("choose a task vector"), say("choose a layer")
+OTHER_LABEL, OTHER_SLIDER = say("Another task vector"), say("Strength of that task vector")
 OTHER_HELP = say("One that has no slider above.")
 RESET = say("Back to as learned")
 NO_SAMPLES = say("Drop images to try: then you see them change here.")
 
 
 def gain_of_vectors(head: int, both: int, images: int) -> str:
-    """What the donors added beside the head, in numbers of images.
+    """What the task vectors added beside the head, in numbers of images.
 
     >>> gain_of_vectors(11, 14, 16)
-    'A small classifier on top got 11 of 16 right; borrowing from donors as well, 14 of 16.'
+    'A small classifier on top got 11 of 16 right; borrowing from task vectors as well, 14 of 16.'
     """
     return say(
-        "A small classifier on top got {head} of {images} right; borrowing from donors as well, {both} of "
-        "{images}.",
+        "A small classifier on top got {head} of {images} right; borrowing from task vectors as well, "
+        "{both} of {images}.",
         head=head,
         both=both,
         images=images,
@@ -69,12 +65,12 @@ def gain_of_vectors(head: int, both: int, images: int) -> str:
 
 
 def changed(count: int, images: int) -> str:
-    """How many answers change without a donor."""
+    """How many answers change without a task vector."""
     return say("{count} of {images}", count=count, images=images)
 
 
 def faint(count: int) -> str:
-    """What opens the donors that hardly matter."""
+    """What opens the task vectors that hardly matter."""
     return FAINT_SUMMARY.format(count=count)
 
 
@@ -91,8 +87,8 @@ def accuracy_change(before: float | None, after: float | None) -> str:
 def bank_lead(count: int) -> str:
     """What the bank is."""
     return say(
-        "{count} donors. Each is the same base model trained on one set of images; what changed in its "
-        "weights is the task vector. Its accuracy is on images of that set which it was not trained on.",
+        "{count} task vectors. Each is what changed in the weights of the base model when it was trained on "
+        "one set of images. Its accuracy is on images of that set which it was not trained on.",
         count=count,
     )
 

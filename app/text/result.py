@@ -120,9 +120,9 @@ def phase(name: str, index: int, of: int) -> str:
     sentence = {
         "read": say("Reading the images: {done} of {of} …"),
         "select": say("Choosing what to borrow for these images …"),
-        "look": say("Looking at the images …"),
+        "encode": say("Looking at the images …"),
         "preview": say("A first guess is ready. Learning starts …"),
-        "search": say("Trying strengths of one donor: {step} of {of} …"),
+        "search": say("Trying strengths of one task vector: {step} of {of} …"),
         "learn": say("Learning: step {step} of {of}"),
         "measure": say("Counting what is named right at each strength: {step} of {of} …"),
         "done": say("Done."),

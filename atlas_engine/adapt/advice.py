@@ -174,7 +174,7 @@ def _sub_sample_errors(images: LabelledFeatures, *, from_text: bool, seed: int) 
             part = images.with_labels(labels)
             if not bool(rest.any()):
                 continue
-            answers = Ridge.fitted(part, from_text=from_text).scores(images.features[rest]).argmax(dim=1)
+            answers = Ridge.fit(part, from_text=from_text).scores(images.features[rest]).argmax(dim=1)
             wrong += int((answers != images.labels[rest]).sum())
             asked += int(rest.sum())
             sizes.append(float(part.counts[part.counts > 0].mean()))

@@ -6,7 +6,7 @@ A recipe holds what was learned and no image, so this is what is kept of the ear
 
     λ          training starts at the recipe's coefficients
     head       the probe is fitted to the new images and drawn to the recipe's own, the more strongly the more
-               images made it (`Probe.fitted_further`); a class without new images keeps its row
+               images made it (`Probe.fit_further`); a class without new images keeps its row
     features   stay standardised on the earlier images
 
 The new images are held out in turn, as in few-shot adaptation, and decide between the recipe as it was, a
@@ -29,7 +29,7 @@ from atlas_engine.adapt.few_shot import LEARNED, FewShotConfig, FewShotResources
 from atlas_engine.adapt.guards import StopFlag
 from atlas_engine.adapt.methods import AUTO, FEW_SHOT_METHODS, ZERO_SHOT
 from atlas_engine.adapt.optimise import LoopResult
-from atlas_engine.adapt.streamed import Activations
+from atlas_engine.adapt.streamed_activations import Activations
 from atlas_engine.adapt.trainable import TrainableWithHeads
 from atlas_engine.adapt.trainable_part import TrainablePart
 from atlas_engine.clip.feature_levels import FeatureStats
@@ -144,7 +144,7 @@ class _ContinuedRun(FewShotRun):
         """For each row of labels, the recipe's head fitted further."""
         before = self.head_before(images)
         return [
-            before.fitted_further(self.relabelled(images, row), images_before=self.images_before)
+            before.fit_further(self.relabelled(images, row), images_before=self.images_before)
             for row in labels
         ]
 

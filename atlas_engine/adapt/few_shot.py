@@ -2,7 +2,7 @@
 
     select    under a budget, choose the task vectors to use (`adapt.selection`)
     preview   fit a head on zero-shot features of the images and of one random view of each
-    look      run more random views through the frozen prefix of the tower, and keep the activations
+    encode    run more random views through the frozen prefix of the tower, and keep the activations
     learn     train the coefficients λ on these activations: one training per fold without that fold, and one
               on all images, side by side, or some after the others where memory is short
     fit       fit the head on the features at the kept fraction of λ
@@ -50,7 +50,7 @@ from atlas_engine.adapt.settings import (
     effective_few_shot_config,
 )
 from atlas_engine.adapt.slopes import Slopes
-from atlas_engine.adapt.streamed import Activations, split_activations, take_rows
+from atlas_engine.adapt.streamed_activations import Activations, split_activations, take_rows
 from atlas_engine.adapt.trainable import LAM, Forward, TrainableWithHeads
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.adapt.verdict import (
@@ -83,7 +83,7 @@ PREVIEW, LEARNED = "text-probe", "atlas+text-probe"
 
 AGREEMENT_VIEWS = 8  # of each image, to compare models by where nothing can be held out
 NEW_VIEWS = 7919  # what is added to the seed for views that nothing was trained on
-PREVIEW_SHARE, LOOK_SHARE, SLOPE_SHARE = 0.02, 0.13, 0.15  # rough shares of a run's work, for its progress
+PREVIEW_SHARE, ENCODE_SHARE, SLOPE_SHARE = 0.02, 0.13, 0.15  # rough shares of a run's work, for its progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +188,8 @@ class FewShotRun:
         models = {ZERO_SHOT: self.start_model(zero_shot[-1]), PREVIEW: self.start_model(heads[-1])}
         self.progress.estimates = estimate_accuracies(logits, labels, folds, start=self.start)
         yield self.progress.phase("preview", 0, 1, share=PREVIEW_SHARE, preview=recipes[PREVIEW])
-        # look and learn: λ of all trainings side by side
-        views = yield from self.look(inputs[1:])
+        # encode and learn: λ of all trainings side by side
+        views = yield from self.make_views(inputs[1:])
         trainable = self.trainable(self.training_heads(heads, images, fold_labels))
         loop = yield from self.learn(trainable, views, fold_labels)
         # fit: a head per training at its kept λ; a run that was stopped has its preview only
@@ -227,7 +227,7 @@ class FewShotRun:
 
     def learn_unchecked(self, inputs: Sequence[Activations]) -> Generator[Step, None, AdaptResult]:
         """Train the chosen method on all images, and keep it whether it helps or not."""
-        views = yield from self.look(inputs[1:])
+        views = yield from self.make_views(inputs[1:])
         labels, images = self.context.labels[None], self.labelled(inputs)
         heads = self.starting_heads(images, labels)
         trainable = self.trainable(self.training_heads(heads, images, labels))
@@ -257,7 +257,7 @@ class FewShotRun:
         )
         self.part.use(chosen)
 
-    def look(self, first: Sequence[Activations]) -> Generator[Step, None, Tensor]:
+    def make_views(self, first: Sequence[Activations]) -> Generator[Step, None, Tensor]:
         """Activations (V N …) of random views of each image, behind the frozen prefix.
 
         `first` are views that were made before. A method with fresh views makes none here.
@@ -270,7 +270,9 @@ class FewShotRun:
         count = max(min(config.views, needed), 1)
         views = [view for view in first if isinstance(view, Tensor)]
         for index in range(len(views), count):
-            yield self.progress.phase("look", index, count, share=PREVIEW_SHARE + LOOK_SHARE * index / count)
+            yield self.progress.phase(
+                "encode", index, count, share=PREVIEW_SHARE + ENCODE_SHARE * index / count
+            )
             views.append(self.random_view())
         return torch.stack(views)
 
@@ -283,7 +285,7 @@ class FewShotRun:
         images = take_rows(clean, torch.arange(len(clean)))
         slopes = Slopes(trainable.encoder, torch.cat([images[None], views[:1]]), labels, heads)
         for done in slopes.measure():
-            yield self.progress.phase("slope", 0, 1, share=PREVIEW_SHARE + LOOK_SHARE + SLOPE_SHARE * done)
+            yield self.progress.phase("slope", 0, 1, share=PREVIEW_SHARE + ENCODE_SHARE + SLOPE_SHARE * done)
             if self.stop.is_set():
                 break
         return self.trainable(heads, slopes.coefficients().to(self.context.labels.device))
@@ -299,8 +301,8 @@ class FewShotRun:
         at_once, micro_batch = self.fit_into_memory(trainable.encoder, views, runs=len(labels))
         config = replace(self.config, lr=self.method.lr_scale * self.config.lr, micro_batch=micro_batch)
         groups = [range(len(labels))[first : first + at_once] for first in range(0, len(labels), at_once)]
-        looked = 0.0 if self.method.fresh_views else PREVIEW_SHARE + LOOK_SHARE
-        before = looked + SLOPE_SHARE * self.method.slopes
+        encoded = 0.0 if self.method.fresh_views else PREVIEW_SHARE + ENCODE_SHARE
+        before = encoded + SLOPE_SHARE * self.method.slopes
         began, loops = self.progress.seconds(), list[LoopResult]()
         for place, runs in enumerate(groups):
             limit = config.deadline_seconds
@@ -414,7 +416,7 @@ class FewShotRun:
 
     def zero_shot_heads(self, images: LabelledFeatures, labels: Int[Tensor, "R N"]) -> list[Head]:
         """For each row of labels, the class names alone, or the prototypes of the images that it labels."""
-        return [ZeroShot.fitted(self.relabelled(images, row)) for row in labels]
+        return [ZeroShot.fit(self.relabelled(images, row)) for row in labels]
 
     def relabelled(self, images: LabelledFeatures, labels: Int[Tensor, " N"]) -> LabelledFeatures:
         """The same features with other labels; prototypes are made anew, from these labels alone.

@@ -98,7 +98,7 @@ class DivergenceGuard:
             if self.alive[run] and cause:
                 self._end(run, f"{cause} at step {index}; the best coefficients before it are kept.")
 
-    def look_for_collapse(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
+    def check_collapse(self, index: int, losses: Sequence[float], norms: Sequence[float]) -> None:
         """End the runs whose smoothed loss fell below the floor: they are confident of everything.
 
         This is the reset rule of SAR (ICLR 2023), with a floor of at most half of a run's first loss: a model

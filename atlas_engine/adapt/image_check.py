@@ -139,7 +139,7 @@ def check_images(
     ]
     duplicates = tuple(sorted(pairs, key=lambda pair: (not pair.across_classes, -pair.cosine)))
     copies = _groups(close)
-    suspects, odd = _look_for_mistakes(images, copies, from_text=from_text, seed=seed)
+    suspects, odd = _find_suspects(images, copies, from_text=from_text, seed=seed)
     return ImageCheck(
         len(images.labels),
         tuple(classes),
@@ -152,7 +152,7 @@ def check_images(
     )
 
 
-def _look_for_mistakes(
+def _find_suspects(
     images: LabelledFeatures, copies: Int[Tensor, " N"], *, from_text: bool, seed: int
 ) -> tuple[list[tuple[int, int, float, float, float]], list[tuple[int, float]]]:
     """(index, better class, its probability, deviations, influence) of suspects; (index, deviations) of odd
@@ -163,11 +163,11 @@ def _look_for_mistakes(
     if int(known.sum()) < FEWEST:
         return [], []
     # two heads that have not seen the image
-    fit: Callable[[LabelledFeatures], Head] = Probe.fitted_from_text if from_text else Probe.fitted
+    fit: Callable[[LabelledFeatures], Head] = Probe.fit_from_text if from_text else Probe.fit
     heads = [fit(images.with_labels(row)) for row in labels_per_fold(labels, folds)]
     logits = out_of_fold_logits(folds, lambda run, mask: heads[run].logits(images.features[mask]))
     log_probs = logits.log_softmax(dim=1)
-    ridge = Ridge.fitted(images, from_text=from_text)
+    ridge = Ridge.fit(images, from_text=from_text)
     scores = ridge.held_out_scores(copies)
     # labels: both heads answer another class, clearly
     probe_margin, ridge_margin = _margin(log_probs, labels), _margin(scores, labels)

@@ -28,7 +28,7 @@ from atlas_engine.adapt.methods import Method
 from atlas_engine.adapt.trainable_part import FrozenSplit
 from atlas_engine.bank.blocks import BlockTable, block_table
 from atlas_engine.bank.budget import narrower_storages
-from atlas_engine.bank.storage import storage_named, vector_nbytes
+from atlas_engine.bank.storage import find_storage, vector_nbytes
 from atlas_engine.clip.backbone import Backbone
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.errors import ConfigError
@@ -277,7 +277,7 @@ def _items(
     activations: ActivationSizes,
     kept_nbytes: int,
 ) -> tuple[MemoryItem, ...]:
-    each = vector_nbytes(blocks, storage_named(storage))
+    each = vector_nbytes(blocks, find_storage(storage))
     weights, coefficients = trainable.numel, math.prod(layout.shape(tasks, trainable))
     composed = f"{runs} trainings × {_count(weights)} weights × {FLOAT_NBYTES} bytes"
     fixed, per_image = activations.fixed_nbytes, activations.nbytes_per_image

@@ -245,12 +245,12 @@ class _Loop:
             batches = list(batches)  # used twice; otherwise only one batch is in memory at a time
         # loss and gradient of each run
         losses, norms, grads = self.measure(forward, batches, index)
-        self.divergence.look_for_collapse(index, losses, norms)
+        self.divergence.check_collapse(index, losses, norms)
         ranking = [-loss for loss in losses] if self.score is None else scores
         self.best.offer(ranking, values, self.divergence.alive)
         # SAM: take the gradient again at values moved uphill
         if sharp and any(self.divergence.alive):
-            _, _, grads = self.measure(self.forward(self.ascended(grads)), batches, index)
+            _, _, grads = self.measure(self.forward(self.ascend(grads)), batches, index)
         if not any(self.divergence.alive):
             return None
         # one AdamW update
@@ -297,7 +297,7 @@ class _Loop:
             total = total + loss.detach().float()
         return total
 
-    def ascended(self, grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def ascend(self, grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """v + ρ g / ‖g‖ for each run that is alive, with the norm over all its tensors (SAM, ICLR 2021)."""
         norms = _gradient_norms(grads)
         mask = torch.tensor(self.divergence.alive, device=self.learned.device) & (norms > 0)

@@ -1,7 +1,7 @@
 """The steps that a run yields: its phase, the share of its work that is done, and its time.
 
 progress = Progress()
-yield progress.phase("look", 0, 4, share=0.1)              # a step outside the optimiser loop
+yield progress.phase("encode", 0, 4, share=0.1)              # a step outside the optimiser loop
 loop = yield from progress.track(optimise(…), since=0.3)   # the loop, as the last 70 % of the work
 progress.history, progress.seconds()
 """

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from atlas_engine import runtime
 from atlas_engine.adapt.optimise import BatchRequest
-from atlas_engine.adapt.streamed import Activations, split_activations, take_rows
+from atlas_engine.adapt.streamed_activations import Activations, split_activations, take_rows
 from atlas_engine.errors import ConfigError
 from atlas_engine.heads.base import UNUSED
 from atlas_engine.objectives.base import Batch

@@ -29,7 +29,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from atlas_engine.adapt.streamed import Activations, split_activations
+from atlas_engine.adapt.streamed_activations import Activations, split_activations
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.select import feature_scores, mix_by_gradient

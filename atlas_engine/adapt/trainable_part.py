@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from atlas_engine.adapt.streamed import Activations, StreamedActivations, split_activations
+from atlas_engine.adapt.streamed_activations import Activations, StreamedActivations, split_activations
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import BLOCK_KINDS
 from atlas_engine.clip.backbone import Backbone

@@ -1,7 +1,7 @@
 """Label-free adaptation at test time: from images and class names to a result.
 
     select    under a budget, choose the task vectors of the most similar data sets (`adapt.selection`)
-    look      run the images, and weak and strong views of each, through the frozen prefix of the tower
+    encode    run the images, and weak and strong views of each, through the frozen prefix of the tower
     learn     train the coefficients λ on an objective without labels, and choose the fraction to keep
     fit       fit a head: class centres anchored to the class names, or a balanced head that starts from them
     check     look for signs of collapse, which need no labels: the verdict
@@ -56,7 +56,7 @@ from atlas_engine.adapt.settings import (
     TestTimeRunSettings,
     effective_test_time_config,
 )
-from atlas_engine.adapt.streamed import Activations, split_activations
+from atlas_engine.adapt.streamed_activations import Activations, split_activations
 from atlas_engine.adapt.trainable import LAM, Trainable, TrainableCoefficients, TrainableNorms
 from atlas_engine.adapt.trainable_part import IMAGES_AT_ONCE, TrainablePart
 from atlas_engine.compose.encoder import ComposedEncoder
@@ -82,7 +82,7 @@ __all__ = [
 
 KEEP_FRACTIONS = (0.5, 1.0)  # of the learned λ; the one under which two views agree more is kept
 ROUNDS = 3  # of estimating proportions, to decide whether all classes are present
-LOOK_SHARE = 0.3  # rough share of a run's work, for its progress
+ENCODE_SHARE = 0.3  # rough share of a run's work, for its progress
 NOTHING_LEARNED = "the run ended before anything was learned"
 
 
@@ -189,7 +189,7 @@ class _UnlabelledRun:
         )
         self.logit_scale = context.backbone.logit_scale
         self.progress = Progress()
-        self.looking = True  # until the loop begins
+        self.is_encoding = True  # until the loop begins
         self.guard = RunGuard(deadline_seconds=config.deadline_seconds, stop=stop, clock=time.monotonic)
 
     def lr_scale(self) -> float:
@@ -200,7 +200,7 @@ class _UnlabelledRun:
 
     def steps(self) -> Generator[Step, None, AdaptResult]:
         """Run the method. A run that is stopped before λ was learned keeps zero-shot."""
-        yield self.progress.phase("look", 0, 1, share=0.0)
+        yield self.progress.phase("encode", 0, 1, share=0.0)
         try:
             return (yield from self.guarded_steps())
         except StopRun as end:
@@ -241,7 +241,7 @@ class _UnlabelledRun:
         if self.vectors.limits(self.context.bank):
             yield from self.select(clean)
         # learn λ on weak and strong views
-        views = yield from self.look(clean)
+        views = yield from self.make_views(clean)
         encoder = make_encoder(self.part.tower, self.part.composer())
         text, scale = self.objective_head(before.shape[1])
         trainable = TrainableCoefficients(
@@ -268,7 +268,7 @@ class _UnlabelledRun:
         if reason:
             return self.zero_shot_norms(features, Outcome.finished, f"zero-shot was kept, because {reason}.")
         try:
-            views = yield from self.look(clean)
+            views = yield from self.make_views(clean)
         except StopRun as end:
             return self.zero_shot_norms(features, end.outcome, end.reason)
         text, scale = self.objective_head(self.context.text.shape[1])
@@ -291,7 +291,7 @@ class _UnlabelledRun:
         assert self.vectors.budget is not None
         self.part.use(select_unlabelled(self.part, clean, self.context.text, budget=self.vectors.budget))
 
-    def look(self, clean: Activations) -> Generator[Step, None, Views]:
+    def make_views(self, clean: Activations) -> Generator[Step, None, Views]:
         """Activations of the images and of V weak and V strong views of each, behind the frozen prefix.
 
         A method with fresh views makes none here: the image is its own weak view.
@@ -301,7 +301,7 @@ class _UnlabelledRun:
         random, count = runtime.generator(self.seed), self.config.views
         weak, strong = [], []
         for index in range(count):
-            yield self.progress.phase("look", index, count, share=LOOK_SHARE * index / count)
+            yield self.progress.phase("encode", index, count, share=ENCODE_SHARE * index / count)
             weak.append(self.activations(lambda pixels: WEAK(pixels, random)))
             strong.append(self.activations(lambda pixels: STRONG(pixels, random)))
         return Views(clean, torch.stack(weak), torch.stack(strong))
@@ -309,12 +309,12 @@ class _UnlabelledRun:
     def clean_activations(self) -> Activations:
         """Activations (N …) of the images as they are; streamed by a method that draws views at each step."""
         return self.part.clean_activations(
-            self.context.pixels, stream=self.method.fresh_views, before_each=self.check_while_looking
+            self.context.pixels, stream=self.method.fresh_views, before_each=self.check_before_training
         )
 
-    def check_while_looking(self) -> None:
+    def check_before_training(self) -> None:
         """Raise where the run was stopped or is late, until there is something learned to keep."""
-        if self.looking:
+        if self.is_encoding:
             self.guard.check()
 
     def activations(self, view: Callable[[Tensor], Tensor]) -> Tensor:
@@ -331,7 +331,7 @@ class _UnlabelledRun:
         """Yield the loop's steps, with the time that is left until the deadline."""
         objective, limit = UNLABELLED_METHODS[self.chosen].objective, self.config.deadline_seconds
         assert objective is not None
-        self.looking = False
+        self.is_encoding = False
         left = None if limit is None else max(0.0, limit - self.guard.seconds())
         steps = learn_unlabelled(
             trainable,
@@ -343,8 +343,8 @@ class _UnlabelledRun:
             seed=self.seed,
             stop=self.stop,
         )
-        looked = 0.0 if self.method.fresh_views else LOOK_SHARE
-        return (yield from self.progress.track(steps, since=looked))
+        encoded = 0.0 if self.method.fresh_views else ENCODE_SHARE
+        return (yield from self.progress.track(steps, since=encoded))
 
     def draw_strong_views(self, rows: Tensor, generator: torch.Generator) -> Tensor:
         """Activations (B …) of a new strong view of the images in these rows, behind the frozen prefix."""

@@ -24,7 +24,7 @@ from atlas_engine.bank.blocks import Block, BlockTable
 from atlas_engine.bank.budget import MemoryPlan, plan_memory
 from atlas_engine.bank.panels import Panel
 from atlas_engine.bank.residency import Residency, Tier, VectorPlace
-from atlas_engine.bank.storage import assemble, bundle_small_blocks, storage_named
+from atlas_engine.bank.storage import assemble, bundle_small_blocks, find_storage
 from atlas_engine.bank.vector import LINEAR, TaskVector, VectorInfo, common_kind
 from atlas_engine.display import rows_html
 from atlas_engine.errors import BankError, unknown_name
@@ -85,7 +85,7 @@ class TaskVectorBank:
             return torch.stack([vector.blocks[block.name].flatten().float() for vector in vectors])
 
         return cls(
-            assemble(first.table, storage_named(storage), vectors_of=vectors_of, device=torch.device(device)),
+            assemble(first.table, find_storage(storage), vectors_of=vectors_of, device=torch.device(device)),
             tasks=[vector.name for vector in vectors],
             blocks=first.table,
             base=first.base,
@@ -200,7 +200,7 @@ class TaskVectorBank:
         """The bank in another storage format, on the same device, made block by block."""
         if storage == self.storage and self.rows is None:
             return self
-        panels = assemble(self.blocks, storage_named(storage), vectors_of=self.vectors_of, device=self.device)
+        panels = assemble(self.blocks, find_storage(storage), vectors_of=self.vectors_of, device=self.device)
         return self._derive(panels, positions=range(len(self.tasks)), storage=storage)
 
     def fit(self, budget_nbytes: int) -> FittedBank:

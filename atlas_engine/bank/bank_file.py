@@ -28,7 +28,7 @@ from atlas_engine.bank.blocks import BlockTable, block_table
 from atlas_engine.bank.budget import plan_memory
 from atlas_engine.bank.packed import LowRankPanel, QuantPanel
 from atlas_engine.bank.panels import DensePanel, Panel
-from atlas_engine.bank.storage import bundle_small_blocks, storage_named
+from atlas_engine.bank.storage import bundle_small_blocks, find_storage
 from atlas_engine.bank.tensor_file import TensorFile, write_tensors
 from atlas_engine.bank.vector import STANDARD, VectorInfo, common_kind, fingerprint
 from atlas_engine.class_names import is_legible
@@ -39,8 +39,8 @@ __all__ = [
     "BankFile",
     "BankHeader",
     "banks_folder",
-    "banks_over",
     "find_bank",
+    "find_banks_for",
     "load_bank",
     "save_bank",
 ]
@@ -210,7 +210,7 @@ class BankFile:
 
     def _read_manifest(self, manifest: Mapping[str, Any]) -> None:
         self.base = _expect(manifest["base"], str, "base")
-        self.storage = storage_named(_expect(manifest["storage"], str, "storage")).name
+        self.storage = find_storage(_expect(manifest["storage"], str, "storage")).name
         rows = [_expect(row, list, "blocks") for row in _expect(manifest["blocks"], list, "blocks")]
         shapes = {_expect_name(name, "block"): _expect_sizes(sizes) for name, sizes in rows}
         self.blocks = block_table((name, torch.empty(sizes, device="meta")) for name, sizes in shapes.items())
@@ -232,7 +232,7 @@ class BankFile:
         keys = self._keys[self.blocks[m].name]
         parts = {key.rpartition("#")[2] if "#" in key else "data": tensors[key] for key in keys}
         if "q" in parts:
-            return QuantPanel((m,), parts["q"], parts["scale"], storage_named(self.storage).bits)
+            return QuantPanel((m,), parts["q"], parts["scale"], find_storage(self.storage).bits)
         if "u" in parts:
             return LowRankPanel((m,), parts["u"], parts["v"])
         return DensePanel((m,), parts["data"].view(len(parts["data"]), -1), parts.get("scale"))
@@ -312,7 +312,7 @@ def find_bank(weights: Mapping[str, Tensor]) -> Path | None:
 
     Reads headers only, and hashes the weights only if some bank has their blocks.
     """
-    candidates = banks_over(block_table(weights.items()))
+    candidates = find_banks_for(block_table(weights.items()))
     base = fingerprint(weights) if candidates else ""
     return next((bank.path for bank in candidates if bank.base == base), None)
 
@@ -326,7 +326,7 @@ class BankHeader(NamedTuple):
     infos: tuple[VectorInfo, ...]
 
 
-def banks_over(blocks: BlockTable) -> list[BankHeader]:
+def find_banks_for(blocks: BlockTable) -> list[BankHeader]:
     """The headers of the bank files on this machine over these blocks."""
     found: list[BankHeader] = []
     for folder in (assets_folder() / "bank", banks_folder()):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from atlas_engine.bank.blocks import BlockTable
-from atlas_engine.bank.storage import storage_named, vector_nbytes
+from atlas_engine.bank.storage import find_storage, vector_nbytes
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.errors import BankError
 from atlas_engine.files import human_nbytes
@@ -51,7 +51,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """The finest storage, no finer than the present one, in which all vectors fit; else the best vectors."""
     for name in narrower_storages(storage):
-        each = vector_nbytes(blocks, storage_named(name))
+        each = vector_nbytes(blocks, find_storage(name))
         if each * len(tasks) <= budget_nbytes:
             return MemoryPlan(name, tuple(tasks), (), each * len(tasks), budget_nbytes)
 

@@ -20,7 +20,7 @@ from atlas_engine.bank.packed import group_size, quantise, truncate_rank
 from atlas_engine.bank.panels import TILE, BundlePanel, DensePanel, Panel, to_scaled_half
 from atlas_engine.errors import BankError, unknown_name
 
-__all__ = ["STORAGES", "StorageFormat", "assemble", "bundle_small_blocks", "storage_named", "vector_nbytes"]
+__all__ = ["STORAGES", "StorageFormat", "assemble", "bundle_small_blocks", "find_storage", "vector_nbytes"]
 
 SMALL = 16384
 """Blocks below this many numbers are bundled: streaming them would take less time than launching."""
@@ -54,7 +54,7 @@ STORAGES: dict[str, StorageFormat] = {
 }
 
 
-def storage_named(name: str) -> StorageFormat:
+def find_storage(name: str) -> StorageFormat:
     """The format called `name`; any rank can be asked for, as in `low-rank-8`."""
     if name in STORAGES:
         return STORAGES[name]

@@ -23,11 +23,11 @@ from atlas_engine.cli.options import (
     json_flag,
     method_option,
     model_option,
+    parse_words,
     recipe_option,
     seed_option,
     settings,
     templates_option,
-    word_list,
 )
 from atlas_engine.cli.output import emit, emit_json
 from atlas_engine.cli.predict import image_files
@@ -47,7 +47,7 @@ __all__ = ["test_time"]
 )
 @images_argument
 @click.option(
-    "--classes", type=word_list, required=True, metavar="A,B", help="class names, separated by commas"
+    "--classes", type=parse_words, required=True, metavar="A,B", help="class names, separated by commas"
 )
 @templates_option
 @recipe_option

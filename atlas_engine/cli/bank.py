@@ -212,9 +212,9 @@ def compress(*, bank: Path, output: Path, storage: str, as_json: bool) -> None:
     The cosine and the error compare the stored vectors with those in FILE.
     """
     from atlas_engine.bank import edit, load_bank, save_bank
-    from atlas_engine.bank.storage import storage_named
+    from atlas_engine.bank.storage import find_storage
 
-    storage = storage_named(storage).name
+    storage = find_storage(storage).name
     nbytes_before = bank.stat().st_size if bank.is_file() else 0
     original = load_bank(bank)
     small = original.stored_as(storage)
@@ -280,14 +280,14 @@ def import_checkpoints(
     """
     import torch
 
-    from atlas_engine.bank.storage import storage_named
+    from atlas_engine.bank.storage import find_storage
     from atlas_engine.bank.vector import check_kind
     from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
     from atlas_engine.clip.checkpoints.sources import find_sources, nbytes_to_fetch
     from atlas_engine.clip.models import model_files_to_fetch, open_backbone
     from atlas_engine.library import STORAGE, import_bank
 
-    storage, kind = storage_named(storage or STORAGE).name, None if kind is None else check_kind(kind)
+    storage, kind = find_storage(storage or STORAGE).name, None if kind is None else check_kind(kind)
     public = PUBLIC_BANKS.get(sources[0]) if len(sources) == 1 else None
     if output is None and public is None:
         raise click.UsageError("say where to: -o OUT. Only a public bank, alone, has a place of its own.")

@@ -17,7 +17,7 @@ from atlas_engine.views.tables import table
 if TYPE_CHECKING:
     from atlas_engine.bank.vector import TaskVector
     from atlas_engine.engine import Atlas
-    from atlas_engine.training import TrainingMoment, Work
+    from atlas_engine.training import TrainingProgress, Work
 
 __all__ = ["train"]
 
@@ -76,7 +76,7 @@ def train(
     from atlas_engine.bank.bank_file import save_bank
     from atlas_engine.bank.edit import add_vector_to_file, check_kind_mixes
     from atlas_engine.bank.resume import remove_state
-    from atlas_engine.bank.storage import storage_named
+    from atlas_engine.bank.storage import find_storage
     from atlas_engine.data.folders import read_folder
     from atlas_engine.engine import open as open_atlas
     from atlas_engine.training import check_name, train_vector
@@ -85,7 +85,7 @@ def train(
     if target is None or (into and output):
         raise click.UsageError("say where the vector goes: -o/--output or --into, one of the two.")
     check_name(name)
-    storage = storage_named(storage).name
+    storage = find_storage(storage).name
     images, names = read_folder(folder, track_pattern=track_pattern), _read_names(class_names)
     state = target.with_name(f"{target.name}.{name}.training")
     with open_atlas(model) as engine:
@@ -133,7 +133,7 @@ def _train_with_progress(work: Work, name: str) -> TaskVector:
                     return vector
 
 
-def _note(moment: TrainingMoment) -> str:
+def _note(moment: TrainingProgress) -> str:
     step = moment.step
     if step is None:
         return ""

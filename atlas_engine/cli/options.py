@@ -42,6 +42,7 @@ __all__ = [
     "markdown_option",
     "method_option",
     "model_option",
+    "parse_words",
     "positive",
     "recipe_option",
     "seed_option",
@@ -49,7 +50,6 @@ __all__ = [
     "skip_unreadable_option",
     "templates_option",
     "track_pattern_option",
-    "word_list",
     "writable",
     "write_examples",
 ]
@@ -198,7 +198,7 @@ def _default_words(rule: Setting) -> str:
 # ---- types: text to value, or a complaint before any work is done
 
 
-def word_list(text: str) -> tuple[str, ...]:
+def parse_words(text: str) -> tuple[str, ...]:
     """Words with commas between them, at least one."""
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words:

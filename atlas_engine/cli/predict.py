@@ -13,9 +13,9 @@ from atlas_engine.cli.options import (
     images_argument,
     json_flag,
     model_option,
+    parse_words,
     positive,
     templates_option,
-    word_list,
     writable,
 )
 from atlas_engine.cli.output import emit, emit_json
@@ -29,7 +29,7 @@ __all__ = ["image_files", "predict"]
     "atlas predict new/ --recipe mine.atlas.safetensors --json",
 )
 @images_argument
-@click.option("--classes", type=word_list, metavar="A,B", help="class names, separated by commas")
+@click.option("--classes", type=parse_words, metavar="A,B", help="class names, separated by commas")
 @click.option("--recipe", metavar="R", help="a recipe file: its classes, by the model it describes")
 @templates_option
 @model_option

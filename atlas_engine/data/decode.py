@@ -39,6 +39,7 @@ from atlas_engine.errors import ConfigError, ImageError
 
 __all__ = [
     "ImageSource",
+    "compress_as_jpeg",
     "decode",
     "load_decoders",
     "png_bytes",
@@ -46,7 +47,6 @@ __all__ = [
     "read_image",
     "read_images",
     "source_name",
-    "through_jpeg",
 ]
 
 ImageSource = str | os.PathLike[str] | bytes | bytearray | memoryview | PILImage.Image | NDArray[Any] | Image
@@ -183,7 +183,7 @@ def png_bytes(image: Image) -> bytes:
     return file.getvalue()
 
 
-def through_jpeg(pixels: Pixels, *, quality: int) -> Pixels:
+def compress_as_jpeg(pixels: Pixels, *, quality: int) -> Pixels:
     """The pixels (H W 3) after saving them as a JPEG of that quality, 1 to 95, and reading it again."""
     file = io.BytesIO()
     PILImage.fromarray(pixels).save(file, "JPEG", quality=quality)

@@ -3,7 +3,7 @@
 Images of one object stay in one part: frames of one track, and images of one class that look alike (a burst,
 a turntable, a file saved twice).
 
-    groups = near_duplicate_groups(pixels, labels, tracks=tracks, alike=12.0)
+    groups = group_near_duplicates(pixels, labels, tracks=tracks, alike=12.0)
     split = split_groups(labels, groups, val_share=0.1, test_share=0.2, seed=0)
     split.train, split.val, split.test                                        # positions, each in order
 """
@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from atlas_engine.errors import SupportError
 from atlas_engine.runtime import generator
 
-__all__ = ["Split", "near_duplicate_groups", "require_two_groups", "split_groups"]
+__all__ = ["Split", "group_near_duplicates", "require_two_groups", "split_groups"]
 
 THUMBNAIL = 16  # pixels per side: images that are alike at this size count as alike
 
@@ -34,7 +34,7 @@ class Split:
     test: tuple[int, ...]
 
 
-def near_duplicate_groups(
+def group_near_duplicates(
     pixels: Tensor, labels: Sequence[int], *, tracks: Sequence[str | None], alike: float
 ) -> list[int]:
     """The group number of each image of `pixels` (N 3 S S, uint8); images of one group show one object.

@@ -136,7 +136,7 @@ class ZeroShot:
     logit_scale: float
 
     @classmethod
-    def fitted(cls, support: LabelledFeatures) -> ZeroShot:
+    def fit(cls, support: LabelledFeatures) -> ZeroShot:
         """The head of the support's class names; features and labels are not used."""
         return cls(support.text, support.logit_scale)
 

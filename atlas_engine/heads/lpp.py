@@ -48,10 +48,10 @@ class LPP:
     @classmethod
     def start(cls, support: LabelledFeatures) -> LPP:
         """The probe before any step: class sums and the model's logit scale."""
-        return cls.fitted(support, iterations=0)
+        return cls.fit(support, iterations=0)
 
     @classmethod
-    def fitted(cls, support: LabelledFeatures, *, iterations: int = ITERATIONS) -> LPP:
+    def fit(cls, support: LabelledFeatures, *, iterations: int = ITERATIONS) -> LPP:
         """The probe after ``iterations`` rounds of block majorise-minimise."""
         end = descend(support, iterations=iterations)
         return cls(end.w, end.alpha, support.text, support.logit_scale, end.seen)

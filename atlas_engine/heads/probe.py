@@ -55,7 +55,7 @@ class Probe:
         return cls(weight, weight.new_zeros(len(weight)))
 
     @classmethod
-    def fitted(
+    def fit(
         cls, support: LabelledFeatures, *, prior: str = "zero", inverse_strength: float = INVERSE_STRENGTH
     ) -> Probe:
         """The probe at the minimum of the convex loss. A class without images keeps V₀ and a bias of 0."""
@@ -64,11 +64,11 @@ class Probe:
             return start.at(_minimise(start, support, inverse_strength))
 
     @classmethod
-    def fitted_from_text(cls, support: LabelledFeatures) -> Probe:
+    def fit_from_text(cls, support: LabelledFeatures) -> Probe:
         """The probe at the minimum of the loss with V₀ = logit_scale · text."""
-        return cls.fitted(support, prior="text", inverse_strength=TEXT_INVERSE_STRENGTH)
+        return cls.fit(support, prior="text", inverse_strength=TEXT_INVERSE_STRENGTH)
 
-    def fitted_further(self, support: LabelledFeatures, *, images_before: int) -> Probe:
+    def fit_further(self, support: LabelledFeatures, *, images_before: int) -> Probe:
         """The probe at the minimum of the loss with V₀ and b₀ of this probe, which so many images have made.
 
         The pull to V₀ grows with them, by `PULL_PER_IMAGE` of the text probe's pull each.

@@ -45,7 +45,7 @@ class Ridge:
     from_text: bool
 
     @classmethod
-    def fitted(cls, support: LabelledFeatures, *, from_text: bool = True) -> Ridge:
+    def fit(cls, support: LabelledFeatures, *, from_text: bool = True) -> Ridge:
         """The head of the used rows. Without `from_text`, P₀ is 1/C: for class embeddings made of labels."""
         used = support.used
         own = LabelledFeatures(

@@ -60,7 +60,7 @@ class Tip:
         return cls(support.features, support.labels, roots[:1], roots[1:], support.text, support.logit_scale)
 
     @classmethod
-    def grid_searched(cls, support: LabelledFeatures) -> Tip:
+    def grid_search(cls, support: LabelledFeatures) -> Tip:
         """Tip-Adapter without training: the α and β that get the most images right when each is left out.
 
         Among equals the smallest cross-entropy wins. Cross-entropy alone would choose a small α on a model
@@ -80,9 +80,9 @@ class Tip:
         return cls.start(support, alpha=ALPHAS[alpha], beta=BETAS[beta])
 
     @classmethod
-    def fitted(cls, support: LabelledFeatures, *, steps: int = STEPS, lr: float = LR) -> Tip:
+    def fit(cls, support: LabelledFeatures, *, steps: int = STEPS, lr: float = LR) -> Tip:
         """Tip-Adapter-F: keys, α and β trained, from where the grid search ended."""
-        start = cls.grid_searched(support)
+        start = cls.grid_search(support)
         with torch.inference_mode(False), torch.enable_grad():
             return start.at(_train(start, support, steps=steps, lr=lr))
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.bank.bank_file import banks_over
+from atlas_engine.bank.bank_file import find_banks_for
 from atlas_engine.bank.blocks import BlockTable
 from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.config import assets_folder
@@ -126,7 +126,7 @@ def find_licences(tasks: Sequence[str], blocks: BlockTable) -> dict[str, str]:
     The bank that ships records them in the table of its README.
     """
     found: dict[str, str] = {}
-    for bank in banks_over(blocks):
+    for bank in find_banks_for(blocks):
         if not set(tasks) <= set(bank.tasks):
             continue
         table = _shipped_licences() if bank.path.parent == assets_folder() / "bank" else {}

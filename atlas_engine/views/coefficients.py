@@ -1,11 +1,10 @@
 """Coefficients, contributions and similarities of task vectors as grids to draw.
 
-    grid = heat_grid(recipe.coefficients)                                    # mean λ by task vector and layer
-    grid = heat_grid(contributions(recipe.coefficients, bank), kind="conv")  # ‖λτ‖ of the conv blocks
-    grid = similarity_grid(similarities(bank))                               # cosines of the task vectors
-    heat_map(grid), as_text(grid)                                            # see `views.heatmap`
+grid = heat_grid(recipe.coefficients)                                    # mean λ by task vector and layer
+grid = heat_grid(contributions(recipe.coefficients, bank), kind="conv")  # ‖λτ‖ of the conv blocks
+grid = similarity_grid(similarities(bank))                               # cosines of the task vectors
+heat_map(grid), as_text(grid)                                            # see `views.heatmap`
 
-The figures call a task vector a donor, which is the page's word for it.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ def heat_grid(
     rows = _largest(measure.weights, most)
     values = tuple(tuple(column[t] for column in columns) for t in rows)
     only = f", {kind} blocks only" if kind else ""
-    rest = f" The {len(rows)} heaviest of {len(of.tasks)} donors." if len(rows) < len(of.tasks) else ""
+    rest = f" The {len(rows)} heaviest of {len(of.tasks)} task vectors." if len(rows) < len(of.tasks) else ""
     return Grid(
         measure.title,
         tuple(of.tasks[t] for t in rows),
         tuple(blocks_of),
         values,
         number=measure.sign + _decimals([value for row in values for value in row if value is not None]),
-        about=f"{measure.what} of each donor {_WHERE[by]}{only}.{rest}",
+        about=f"{measure.what} of each task vector {_WHERE[by]}{only}.{rest}",
     )
 
 
@@ -72,7 +71,7 @@ def similarity_grid(alike: Similarities) -> Grid:
         for row, cosines in enumerate(ordered.values.tolist())
     )
     return Grid(
-        "How alike the donors are",
+        "How similar the task vectors are",
         ordered.tasks,
         ordered.tasks,
         values,
@@ -114,7 +113,7 @@ def _coefficient_measure(of: Coefficients) -> _Measure:
         return [total / count if count else None for total in totals]
 
     weights = lam.abs().flatten(1).mean(1)
-    return _Measure("How much of each donor is mixed in", "Mean coefficient λ", "+", weights, mean)
+    return _Measure("How much of each task vector is mixed in", "Mean coefficient λ", "+", weights, mean)
 
 
 def _contribution_measure(of: Contributions) -> _Measure:
@@ -122,7 +121,7 @@ def _contribution_measure(of: Contributions) -> _Measure:
         lengths: list[float] = of.values[:, blocks].square().sum(1).sqrt().tolist()
         return [value if blocks else None for value in lengths]
 
-    return _Measure("How far each donor moves the model", "Length of λτ", "", of.by_task, length)
+    return _Measure("How far each task vector moves the model", "Length of λτ", "", of.by_task, length)
 
 
 def _blocks_by_column(of: Coefficients | Contributions, *, by: str, kind: str | None) -> dict[str, list[int]]:

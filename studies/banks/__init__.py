@@ -1,4 +1,4 @@
-"""What a bank of task vectors is good for: `atlas eval donors|bits|selection`.
+"""What a bank of task vectors is good for: `atlas eval task-vectors|bits|selection`.
 
 trials        → coefficients of a bank learned from a few shots, and their accuracy
 task_vectors  → each task vector alone; cosines and norms of the vectors

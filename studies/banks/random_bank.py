@@ -15,7 +15,7 @@ from torch import Tensor
 
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import Block
-from atlas_engine.bank.storage import assemble, storage_named
+from atlas_engine.bank.storage import assemble, find_storage
 from atlas_engine.runtime import generator
 
 __all__ = ["random_bank"]
@@ -41,7 +41,7 @@ def random_bank(bank: TaskVectorBank, *, seed: int = 0) -> TaskVectorBank:
         for info in bank.infos
     ]
     return TaskVectorBank(
-        assemble(bank.blocks, storage_named(bank.storage), vectors_of=vectors_of, device=bank.device),
+        assemble(bank.blocks, find_storage(bank.storage), vectors_of=vectors_of, device=bank.device),
         tasks=bank.tasks,
         blocks=bank.blocks,
         base=bank.base,

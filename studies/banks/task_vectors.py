@@ -1,4 +1,4 @@
-"""What each task vector of a bank is good for, alone and with the others: `atlas eval donors`.
+"""What each task vector of a bank is good for, alone and with the others: `atlas eval task-vectors`.
 
     trials = run_trials(engine, single_vector_variants(bank), folders, settings=settings, ledger=ledger)
     gain_grid([trial for trial, _ in trials])

@@ -26,9 +26,9 @@ __all__ = [
     "concept_words",
     "embed_words",
     "imagenet",
+    "remove_shared_direction",
     "text_encoder",
     "text_projection",
-    "without_shared_direction",
 ]
 
 CHUNK = 256
@@ -57,10 +57,10 @@ def concept_words() -> Tensor:
 
 def text_projection() -> Tensor:
     """The text tower's projection (D D), which takes out what all concepts share."""
-    return without_shared_direction(_concept_embeddings())
+    return remove_shared_direction(_concept_embeddings())
 
 
-def without_shared_direction(embeddings: Tensor) -> Tensor:
+def remove_shared_direction(embeddings: Tensor) -> Tensor:
     """The projection (D D) that takes out the mean direction of embeddings (3 1000 D)."""
     shared = F.normalize(embeddings.mean(dim=(0, 1)), dim=0)
     return torch.eye(len(shared)) - torch.outer(shared, shared)

@@ -36,7 +36,9 @@ COMMANDS: CommandTable = {
     "eval disentangle": CommandRow(
         "studies.cli.peft:disentangle", "How vectors get along, and how few numbers do."
     ),
-    "eval donors": CommandRow("studies.cli.bank:donors", "What each vector of a bank is good for."),
+    "eval task-vectors": CommandRow(
+        "studies.cli.bank:task_vectors", "What each vector of a bank is good for."
+    ),
     "eval bits": CommandRow("studies.cli.bank:bits", "What a bank loses in fewer bits."),
     "eval exports": CommandRow(
         "studies.cli.exports:exports", "Compare exported ONNX files with the library."

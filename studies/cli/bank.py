@@ -1,4 +1,4 @@
-"""`atlas eval donors|bits|selection`: what a bank's vectors are good for, in how few bits, which to use."""
+"""`atlas eval task-vectors|bits|selection`: the gain of each vector, in how few bits, which to use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from atlas_engine.cli.options import (
     command,
     folders_argument,
     model_option,
+    parse_words,
     positive,
     settings,
     track_pattern_option,
-    word_list,
 )
 from atlas_engine.cli.output import write_figure
 from studies.banks.bits import STORAGES
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from studies.problems.few_shot import Problem
     from studies.tables import ResultTable
 
-__all__ = ["bits", "donors", "selection"]
+__all__ = ["bits", "selection", "task_vectors"]
 
 shared_options = all_of(
     folders_argument(), bank_option(), model_option, track_pattern_option, settings(StudySettings)
@@ -49,13 +49,13 @@ shared_options = all_of(
 
 
 @command(
-    "atlas eval donors photos/pets photos/plants --bank bank.safetensors --json donors.json",
-    "atlas eval donors photos/pets --bank bank.safetensors --figure donors.svg --markdown donors.md",
+    "atlas eval task-vectors photos/pets photos/plants --bank bank.safetensors --json task-vectors.json",
+    "atlas eval task-vectors photos/pets --bank bank.safetensors --figure gains.svg --markdown gains.md",
     note=RESUMES,
 )
 @shared_options
 @report_options("also draw the gains, and beside it cosines and norms")
-def donors(
+def task_vectors(
     *,
     folders: tuple[Path, ...],
     bank: Path | None,
@@ -100,7 +100,7 @@ def donors(
 @shared_options
 @click.option(
     "--storages",
-    type=word_list,
+    type=parse_words,
     default=",".join(STORAGES),
     metavar="S,S",
     help=f"formats to compare (default {','.join(STORAGES)})",
@@ -134,7 +134,7 @@ def bits(
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(positive, word_list(text)))
+    return tuple(map(positive, parse_words(text)))
 
 
 @command(

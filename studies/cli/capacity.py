@@ -43,9 +43,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 @click.option(
     "--per-hour", type=_numbers, default="100,1000,10000", metavar="N,N", help="visitors (100,1000,10000)"
 )
-@click.option(
-    "--wait", type=float, default=10.0, metavar="X", help="seconds that 95 %% may wait (default 10)"
-)
+@click.option("--wait", type=float, default=10.0, metavar="X", help="seconds that 95 % may wait (default 10)")
 @click.option("--hours", type=positive, default=4, metavar="N", help="hours to simulate (default 4)")
 @click.option("--seed", type=int, default=0, metavar="N", help="of the arrivals (default 0)")
 @json_file_option

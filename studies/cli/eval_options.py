@@ -21,7 +21,7 @@ from atlas_engine.cli.options import (
     json_file_option,
     markdown_option,
     model_option,
-    word_list,
+    parse_words,
 )
 from atlas_engine.cli.output import emit, say, write_figure, write_json, write_text
 from atlas_engine.cli.progress import ProgressBar
@@ -91,7 +91,7 @@ comparison_options = all_of(
     bank_option(),
     click.option(
         "--without",
-        type=word_list,
+        type=parse_words,
         metavar="NAME,NAME",
         help="vectors of the bank not to use, as those made from a DIR",
     ),

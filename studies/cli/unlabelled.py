@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from atlas_engine.cli.options import command, settings, templates_option, word_list
+from atlas_engine.cli.options import command, parse_words, settings, templates_option
 from atlas_engine.errors import ConfigError, unknown_name
 from studies.cli.eval_options import (
     RESUMES,
@@ -32,7 +32,7 @@ __all__ = ["test_time"]
 def _corruptions(text: str) -> list[Corruption | None]:
     """Corruptions with commas between them; None stands for images as they are."""
     try:
-        return [None if word == CLEAN else Corruption.parse(word) for word in word_list(text)]
+        return [None if word == CLEAN else Corruption.parse(word) for word in parse_words(text)]
     except ConfigError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -52,7 +52,7 @@ def _corruptions(text: str) -> list[Corruption | None]:
 )
 @click.option(
     "--shifted",
-    type=word_list,
+    type=parse_words,
     metavar="NAME,NAME",
     help="folders that are of a shifted domain as they are: the tables count them among the shifted",
 )
@@ -73,7 +73,7 @@ def test_time(
     """Compare methods that learn without labels.
 
     Each seed draws classes and an order of images; a method sees the first n without labels, and is scored on
-    the same. All methods get the same, and larger rolls begin with smaller ones.
+    the same. All methods get the same, and larger problems begin with smaller ones.
     """
     from atlas_engine.clip.templates import find_templates
     from atlas_engine.engine import open as open_atlas

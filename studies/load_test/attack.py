@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import httpx
 
 from atlas_engine.views.tables import table
-from studies.load_test.attacks import ATTACKS, AttackOutcome, Scale, load
+from studies.load_test.attacks import ATTACKS, AttackOutcome, AttackScale, load
 from studies.load_test.innocent import InnocentVisitor
 from studies.load_test.server import ROOT, Server, start_server, stop_server
 
@@ -57,7 +57,7 @@ class AttackRow:
 def main(arguments: list[str] | None = None) -> int:
     """Attack, print a table, write the document; 1 when something did not hold."""
     given = _parser().parse_args(arguments)
-    scale = Scale(given.inputs, tuple(given.clients), given.soak_seconds)
+    scale = AttackScale(given.inputs, tuple(given.clients), given.soak_seconds)
     chosen = {name: attack for name, attack in ATTACKS.items() if not given.only or given.only in name}
     with TemporaryDirectory(prefix="atlas-attack-") as name:
         folder = Path(name)
@@ -100,7 +100,7 @@ def _measure(title: str, server: Server, attack: object) -> AttackRow:
     return row
 
 
-def _measure_load(server: Server, folder: Path, scale: Scale) -> list[AttackRow]:
+def _measure_load(server: Server, folder: Path, scale: AttackScale) -> list[AttackRow]:
     rows = []
     with InnocentVisitor(server.address) as innocent:
         for count, outcome in load(server, folder, scale):
@@ -202,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
         "  python -m studies.load_test.attack --only JSON --inputs 50",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    usual = Scale()
+    usual = AttackScale()
     parser.add_argument("--inputs", type=int, default=usual.inputs, help=f"broken inputs ({usual.inputs})")
     parser.add_argument(
         "--clients", type=int, nargs="*", default=list(usual.clients), help="visitors at once (20)"

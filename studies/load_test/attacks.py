@@ -32,7 +32,7 @@ from app.limits import LIMITS
 from studies.load_test.hostile_inputs import broken_files, broken_json, costly_jpeg, large_images, zip_bomb
 from studies.load_test.server import Server
 
-__all__ = ["ATTACKS", "Attack", "AttackOutcome", "Scale", "read_gauge"]
+__all__ = ["ATTACKS", "Attack", "AttackOutcome", "AttackScale", "read_gauge"]
 
 EVIL = "127.0.0.66"  # another address of this machine: not the innocent visitor's
 PATIENCE = 60.0
@@ -49,7 +49,7 @@ FLOODED = 600  # connections
 
 
 @dataclass(frozen=True)
-class Scale:
+class AttackScale:
     """How much of each attack: the bounds of the whole."""
 
     inputs: int = 200
@@ -73,7 +73,7 @@ class AttackOutcome:
         return not (self.crashed or self.hung or self.wrong)
 
 
-Attack = Callable[[Server, Path, Scale], AttackOutcome]
+Attack = Callable[[Server, Path, AttackScale], AttackOutcome]
 
 
 def client_from(source: str = EVIL) -> httpx.Client:
@@ -97,7 +97,7 @@ def read_gauge(server: Server, name: str) -> float:
 # ---- requests
 
 
-def attack_routes(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001 - as all attacks
+def attack_routes(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001 - as all attacks
     """Routes that Gradio has and the page does not need, by every method."""
     codes = []
     with client_from() as client:
@@ -109,7 +109,7 @@ def attack_routes(server: Server, folder: Path, scale: Scale) -> AttackOutcome: 
     )
 
 
-def attack_json(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_json(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """Broken JSON wherever JSON is posted."""
     paths = ("queue/join", "run/predict", "call/predict", "call/adapt", "cancel")
     codes = []
@@ -125,7 +125,7 @@ def attack_json(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  #
     return AttackOutcome(len(codes), note=f"{refused} refused, {failed} answered with Gradio's error")
 
 
-def attack_large_json(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_large_json(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """60 MiB of JSON to an event by its number, as uploads were once mistaken for; twenty at a time."""
     body = b'{"fn_index": 0, "data": ["' + b"x" * (60 << 20) + b'"]}'
     paths = ("run/upload", "upload", "run/predict", "queue/join")
@@ -145,7 +145,7 @@ def attack_large_json(server: Server, folder: Path, scale: Scale) -> AttackOutco
     return AttackOutcome(len(codes), crashed=sum(c >= 500 for c in codes), wrong=sum(c < 400 for c in codes))
 
 
-def attack_requests(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_requests(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """A flood of requests for the page by one client."""
 
     def ask(_: int) -> int:
@@ -157,7 +157,7 @@ def attack_requests(server: Server, folder: Path, scale: Scale) -> AttackOutcome
     return AttackOutcome(1000, note=f"{slowed} were told to wait")
 
 
-def attack_connections(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_connections(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """Half-open connections, and bodies that never come."""
     where = urlsplit(server.address)
     lines: list[socket.socket] = []
@@ -184,7 +184,7 @@ def attack_connections(server: Server, folder: Path, scale: Scale) -> AttackOutc
     )
 
 
-def attack_announcements(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_announcements(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """Uploads that announce much and send nothing: they may not take the room of others."""
     where, codes = urlsplit(server.address), []
     with contextlib.ExitStack() as stack:
@@ -217,7 +217,7 @@ def attack_announcements(server: Server, folder: Path, scale: Scale) -> AttackOu
 # ---- files
 
 
-def attack_files(server: Server, folder: Path, scale: Scale) -> AttackOutcome:
+def attack_files(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:
     """Broken images and zips, asked about and learned from."""
     files = broken_files(scale.inputs, folder)
     images = [path for path in files if path.suffix != ".zip"]
@@ -242,7 +242,7 @@ def attack_files(server: Server, folder: Path, scale: Scale) -> AttackOutcome:
     )
 
 
-def attack_stop_while_reading(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_stop_while_reading(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """Images that take long to decode; Stop is pressed while they are read."""
     slow = costly_jpeg(folder / "slow.jpg")
     archive = folder / "slow.zip"
@@ -269,7 +269,7 @@ def attack_stop_while_reading(server: Server, folder: Path, scale: Scale) -> Att
     return AttackOutcome(40, hung=int(seconds > 2), wrong=wrong, note=note)
 
 
-def attack_zip_bombs(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_zip_bombs(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """Zips that unpack to far more than they say, by eight clients at once."""
     bomb = zip_bomb(folder / "bomb.zip")
 
@@ -296,7 +296,7 @@ def attack_zip_bombs(server: Server, folder: Path, scale: Scale) -> AttackOutcom
 # ---- the lane
 
 
-def attack_lane(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_lane(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """Thirty runs of one client; a visitor's question meanwhile."""
     archive = _example_zip(folder / "example.zip")
     evil = visitor(server, 60)
@@ -324,7 +324,7 @@ def attack_lane(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  #
     )
 
 
-def attack_unheard_jobs(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_unheard_jobs(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """Jobs whose sender never listens to their answers."""
     with client_from() as client:
         for _ in range(5):
@@ -337,7 +337,7 @@ def attack_unheard_jobs(server: Server, folder: Path, scale: Scale) -> AttackOut
     return AttackOutcome(5, hung=int(left), note=f"{left:.0f} left in the queue")
 
 
-def attack_sessions(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_sessions(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """A new session with each request."""
     with client_from() as client:
         for _ in range(300):
@@ -351,7 +351,7 @@ def attack_sessions(server: Server, folder: Path, scale: Scale) -> AttackOutcome
 # ---- memory, load and faults
 
 
-def attack_memory(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def attack_memory(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """The largest run that is allowed, of large images; the memory held afterwards."""
     before = server.resident_megabytes or 0.0
     images = large_images(24, folder)
@@ -376,7 +376,7 @@ def attack_memory(server: Server, folder: Path, scale: Scale) -> AttackOutcome: 
     return AttackOutcome(1, wrong=int(after > before + 200), note=note)
 
 
-def load(server: Server, folder: Path, scale: Scale) -> list[tuple[int, AttackOutcome]]:  # noqa: ARG001
+def load(server: Server, folder: Path, scale: AttackScale) -> list[tuple[int, AttackOutcome]]:  # noqa: ARG001
     """So many visitors at once, each with one question; by their number."""
     image = Path(ASK_EXAMPLES[0].paths[0])
 
@@ -406,7 +406,7 @@ def load(server: Server, folder: Path, scale: Scale) -> list[tuple[int, AttackOu
     return rows
 
 
-def kill_decoder(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  # noqa: ARG001
+def kill_decoder(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """The helper process that reads images is killed between two questions."""
     image, client, crashed = Path(ASK_EXAMPLES[0].paths[0]), visitor(server, 80), 0
     for _ in range(3):
@@ -418,7 +418,7 @@ def kill_decoder(server: Server, folder: Path, scale: Scale) -> AttackOutcome:  
     return AttackOutcome(3, crashed=crashed, note="each next image was read")
 
 
-def soak(server: Server, folder: Path, scale: Scale) -> AttackOutcome:
+def soak(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:
     """Questions and short runs, one after the other, for so many seconds: nothing may grow."""
     archive, image = _example_zip(folder / "soak.zip"), Path(ASK_EXAMPLES[0].paths[0])
     samples: list[tuple[float, int, int]] = []

@@ -25,7 +25,7 @@ from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder
-from atlas_engine.data.split import near_duplicate_groups, require_two_groups
+from atlas_engine.data.split import group_near_duplicates, require_two_groups
 from atlas_engine.data.support import Support
 from atlas_engine.engine import Atlas
 from atlas_engine.errors import SupportError
@@ -100,7 +100,7 @@ def draw_problem(
     items = draw_per_class(drawn, SPARE * (settings.shots + validation) + tests_per_class, seed=seed)
     labels = tuple(item.label for item in items)
     pixels = read_pixels(items, shape)
-    groups = near_duplicate_groups(pixels, labels, tracks=[item.track for item in items], alike=ALIKE)
+    groups = group_near_duplicates(pixels, labels, tracks=[item.track for item in items], alike=ALIKE)
     shots: list[int] = []
     chosen_by: list[int] = []
     test: list[int] = []

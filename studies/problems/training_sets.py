@@ -20,7 +20,7 @@ from atlas_engine.bank.train import LabelledPixels
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder
-from atlas_engine.data.split import near_duplicate_groups, split_groups
+from atlas_engine.data.split import group_near_duplicates, split_groups
 from atlas_engine.runtime import generator
 from studies.problems.draw import ALIKE, draw_classes, draw_per_class, read_pixels
 
@@ -74,7 +74,7 @@ def draw_training_set(
     items = draw_per_class(drawn, max(2, wanted // len(drawn.classes)), seed=seed)
     labels = [item.label for item in items]
     pixels = read_pixels(items, shape)
-    groups = near_duplicate_groups(pixels, labels, tracks=[item.track for item in items], alike=ALIKE)
+    groups = group_near_duplicates(pixels, labels, tracks=[item.track for item in items], alike=ALIKE)
     split = split_groups(
         labels, groups, val_share=0.0, test_share=settings.max_test / wanted, seed=seed, names=drawn.classes
     )

@@ -23,7 +23,7 @@ from atlas_engine.bank.vector import VectorInfo
 from atlas_engine.clip.backbone import Preprocessing
 from atlas_engine.config import Settings, setting
 from atlas_engine.data.folders import ClassFolder, LabelledFile
-from atlas_engine.data.split import Split, near_duplicate_groups, split_groups
+from atlas_engine.data.split import Split, group_near_duplicates, split_groups
 from atlas_engine.data.support import Support
 from atlas_engine.errors import ConfigError, SupportError
 from atlas_engine.runtime import generator
@@ -138,7 +138,7 @@ def find_unseen(folder: ClassFolder, info: VectorInfo, shape: Preprocessing) -> 
         return None
     labels = tuple(item.label for item in items)
     groups = tuple(
-        near_duplicate_groups(pixels, labels, tracks=[item.track for item in items], alike=settings.alike)
+        group_near_duplicates(pixels, labels, tracks=[item.track for item in items], alike=settings.alike)
     )
     split = split_groups(
         labels, groups, val_share=settings.val_share, test_share=settings.test_share, seed=settings.seed

@@ -1,7 +1,7 @@
 """What every formulation of a composition is asked in a benchmark, and the answer it must give.
 
     case = CompositionCase.draw(draw_tower(layers=12), storage="float16")
-    ExpectedAnswer.of(case).is_met((theta, grad))
+    ExpectedAnswer.of(case).matches((theta, grad))
 
 Names and shapes are those of the ViT-B/32 of CLIP (152 blocks, 87.85 M parameters) with random weights, so
 that nothing is downloaded; depth can be less. All is drawn from fixed seeds, so that a separate process draws
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.blocks import Block, block_table
 from atlas_engine.bank.kernels import cpu
-from atlas_engine.bank.storage import assemble, storage_named
+from atlas_engine.bank.storage import assemble, find_storage
 from atlas_engine.bank.vector import VectorInfo
 
 __all__ = [
@@ -95,7 +95,7 @@ class ExpectedAnswer:
             tolerance=FLOAT32_BITS if cpu.is_available(bank.storage) else ELEVEN_BITS,
         )
 
-    def is_met(self, answer: ComposeAnswer, *, forwards: int = 1, tolerance: float | None = None) -> bool:
+    def matches(self, answer: ComposeAnswer, *, forwards: int = 1, tolerance: float | None = None) -> bool:
         """Whether both errors are below a fraction of the largest move and of the gradient's length."""
         theta, grad = answer
         expected = torch.stack(self.grads[:forwards]).sum(0)
@@ -129,7 +129,7 @@ def draw_bank(
         draw = torch.Generator().manual_seed(table.index(block))
         return torch.empty(tasks, block.numel).uniform_(-1e-3, 1e-3, generator=draw)
 
-    panels = assemble(table, storage_named(storage), vectors_of=vectors_of, device=torch.device("cpu"))
+    panels = assemble(table, find_storage(storage), vectors_of=vectors_of, device=torch.device("cpu"))
     names = [f"task-{t + 1}" for t in range(tasks)]
     infos = [VectorInfo(digest=name) for name in names]
     return TaskVectorBank(panels, tasks=names, blocks=table, base=base, infos=infos, storage=storage)

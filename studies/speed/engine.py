@@ -135,10 +135,10 @@ def _one_forward(
     storage = bank.storage
 
     def is_right(given: Given) -> bool:
-        return given is None or expected.is_met(_fetch(given))
+        return given is None or expected.matches(_fetch(given))
 
     def is_roughly_right(given: Given) -> bool:
-        return given is not None and expected.is_met(_fetch(given), tolerance=ELEVEN_BITS)
+        return given is not None and expected.matches(_fetch(given), tolerance=ELEVEN_BITS)
 
     candidates: dict[str, Callable[[], Given]] = {
         "ours": ours.one_forward,
@@ -167,7 +167,7 @@ def _whole_step(
     storage = ours.case.bank.storage
 
     def is_right(given: ComposeAnswer | Callable[[], ComposeAnswer]) -> bool:
-        return expected.is_met(_fetch(given), forwards=FORWARDS)
+        return expected.matches(_fetch(given), forwards=FORWARDS)
 
     candidates: dict[str, Callable[[], ComposeAnswer | Callable[[], ComposeAnswer]]] = {
         "ours": ours.whole_step,
@@ -316,7 +316,7 @@ def _seconds(tower: RandomTower, *, tasks: int, repeat: int) -> float:
     """Median seconds of compose + gradient for one forward."""
     case = CompositionCase.draw(tower, storage="float16", tasks=tasks, forwards=1)
     ours, expected = EngineFormulation(case), ExpectedAnswer.of(case)
-    return measure(ours.one_forward, check=expected.is_met, repeat=repeat).median_seconds
+    return measure(ours.one_forward, check=expected.matches, repeat=repeat).median_seconds
 
 
 def _as_notes(times: TimingComparison, what: str) -> dict[str, str]:

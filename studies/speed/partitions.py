@@ -78,9 +78,9 @@ class FoldsFormulation:
         theta = self._composer.compose(self._lam, into=self._theta)[BLOCK]
         return list(zip(theta, self._composer.gradient(self._grads), strict=True))
 
-    def is_met(self, answers: Sequence[ComposeAnswer]) -> bool:
+    def matches(self, answers: Sequence[ComposeAnswer]) -> bool:
         """Whether all folds have the expected answer."""
-        return all(one.is_met(answer) for one, answer in zip(self._expected, answers, strict=True))
+        return all(one.matches(answer) for one, answer in zip(self._expected, answers, strict=True))
 
 
 def measure_partitions(case: CompositionCase, *, repeat: int) -> Measured:
@@ -125,7 +125,7 @@ def _compare(formulations: Mapping[str, FoldsFormulation], *, repeat: int) -> Ti
 
     return compare(
         {name: call(one) for name, one in formulations.items()},
-        check=lambda given: given[0].is_met(given[1]),
+        check=lambda given: given[0].matches(given[1]),
         warmup=1,
         repeat=repeat,
     )

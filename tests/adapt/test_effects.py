@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import atlas_engine as atlas
-from tests.donors import DONORS, engine_with_donors
 from tests.drawn import COLOURS, square
+from tests.task_vectors import TASK_VECTORS, engine_with_task_vectors
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return engine_with_donors(tmp_path_factory.mktemp("bank"))
+    return engine_with_task_vectors(tmp_path_factory.mktemp("bank"))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def support(images):
 def test_an_effect_is_what_leaving_the_vector_out_does(small, support, images, method):
     recipe = small.few_shot(support, method=method, config=atlas.FewShotConfig(steps=4)).result().recipe
     effects = small.effects(recipe, images)
-    assert {one.task for one in effects} <= set(DONORS)
+    assert {one.task for one in effects} <= set(TASK_VECTORS)
     whole = small.compare(images, recipe).adapted
     for one in effects:
         without = small.compare(images, recipe.scaled(tasks={one.task: 0.0})).adapted
@@ -49,7 +49,7 @@ def test_the_largest_effect_comes_first_and_a_vector_alone_has_it_all(small, sup
     recipe = small.few_shot(support, method="atlas", config=atlas.FewShotConfig(steps=4)).result().recipe
     effects = [one.effect for one in small.effects(recipe, images)]
     assert effects == sorted(effects, reverse=True)
-    first, *others = DONORS
+    first, *others = TASK_VECTORS
     alone = recipe.scaled(tasks=dict.fromkeys(others, 0.0))
     assert [one.task for one in small.effects(alone, images)] == [first]
 

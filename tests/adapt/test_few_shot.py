@@ -88,7 +88,7 @@ def test_auto_tells_a_preview_then_steps_then_what_it_kept(support, bank):
     result = run.result()
     assert [phase for phase, _ in groupby(step.phase for step in steps)] == [
         "preview",
-        "look",
+        "encode",
         "learn",
     ]
     (preview,) = [step.preview for step in steps if step.preview is not None]

@@ -23,14 +23,14 @@ from atlas_engine.adapt.methods import find_method
 from atlas_engine.adapt.settings import FewShotConfig
 from atlas_engine.bank.bank_file import save_bank
 from atlas_engine.bank.blocks import block_table
-from atlas_engine.bank.storage import storage_named, vector_nbytes
+from atlas_engine.bank.storage import find_storage, vector_nbytes
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.data.support import Support
 from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.result import Outcome
-from tests.donors import random_bank
 from tests.drawn import write_pictures
 from tests.engines import tiny_engine
+from tests.task_vectors import random_bank
 from tests.tiny import tiny_clip
 
 GIB = 2**30
@@ -99,7 +99,7 @@ def test_the_items_are_the_sums_that_they_say():
     assert lost == int(memory_plan.ALLOCATOR_SHARE * sum(found.values()))
     assert found == {
         "base weights": 4 * blocks.numel,
-        "bank": 3 * vector_nbytes(blocks, storage_named("int8")),
+        "bank": 3 * vector_nbytes(blocks, find_storage("int8")),
         "composed weights": 2 * 4 * blocks.numel,
         "gradients": 2 * 4 * blocks.numel,
         "activations": 4007,

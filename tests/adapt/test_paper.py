@@ -19,7 +19,7 @@ from atlas_engine.adapt.settings import (
     effective_few_shot_config,
     effective_settings,
 )
-from atlas_engine.adapt.streamed import take_rows
+from atlas_engine.adapt.streamed_activations import take_rows
 from atlas_engine.adapt.unlabelled import _UnlabelledRun
 from atlas_engine.compose.compose import Composer
 from atlas_engine.data.augment import ResizedCrop
@@ -159,7 +159,7 @@ def views_of(engine, support, bank, *, objective):
     """A run of this method, and the views that it looks at."""
     context = engine._unlabelled_context(engine.pixels(support.images), support.classes, bank=bank)
     run = _UnlabelledRun(context, method=objective, config=TestTimeConfig(), seed=0, stop=None)
-    looking = run.look(run.clean_activations())
+    looking = run.make_views(run.clean_activations())
     while True:
         try:
             next(looking)

@@ -17,9 +17,9 @@ from atlas_engine.data.image import Image
 from atlas_engine.data.support import Support
 from atlas_engine.errors import BankError, ConfigError
 from atlas_engine.recipe import Recipe
-from tests.donors import random_bank
 from tests.drawn import COLOURS, square, write_pictures
 from tests.engines import tiny_engine
+from tests.task_vectors import random_bank
 
 SHORT = FewShotConfig(steps=3, batch=4, views=1, folds=2)
 
@@ -43,7 +43,7 @@ def support(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def roll():
+def unlabelled():
     return [Image(f"{i}.png", square(COLOURS[("red", "blue")[i % 2]], seed=i, side=40)) for i in range(12)]
 
 
@@ -142,21 +142,23 @@ def test_a_head_alone_selects_nothing(support, bank):
     assert "select" not in {step.phase for step in run}
 
 
-def test_images_without_labels_select_by_features(roll, bank):
+def test_images_without_labels_select_by_features(unlabelled, bank):
     engine = tiny_engine()
     config = TestTimeConfig(steps=2, epochs=0, batch=8, views=1)
-    run = engine.test_time(roll, ["red", "blue"], objective="entropy", config=config, bank=bank, budget=1)
+    run = engine.test_time(
+        unlabelled, ["red", "blue"], objective="entropy", config=config, bank=bank, budget=1
+    )
     phases = [step.phase for step in run]
-    assert phases[:2] == ["look", "select"]
+    assert phases[:2] == ["encode", "select"]
     recipe = run.result().recipe
     assert recipe.config["budget"] == 1
     assert int((recipe.coefficients.table != 0).sum(0).max()) <= 1
 
 
-def test_without_labels_a_bank_without_centroids_is_told_what_to_do(roll):
+def test_without_labels_a_bank_without_centroids_is_told_what_to_do(unlabelled):
     engine = tiny_engine()
     plain = random_bank(dict(engine.backbone.visual.named_parameters()))
-    run = engine.test_time(roll, ["red", "blue"], objective="entropy", bank=plain, budget=1)
+    run = engine.test_time(unlabelled, ["red", "blue"], objective="entropy", bank=plain, budget=1)
     with pytest.raises(BankError, match="no feature centroid of signs, flowers, garments"):
         run.result()
 

@@ -17,7 +17,7 @@ def problem(labels):
     with torch.no_grad():
         features = encoder.at(composer.initial()).features(images)
     text = F.normalize(torch.randn(3, features.shape[1], generator=torch.Generator().manual_seed(5)), dim=-1)
-    heads = [ZeroShot.fitted(LabelledFeatures(features, row, text, logit_scale=10.0)) for row in labels]
+    heads = [ZeroShot.fit(LabelledFeatures(features, row, text, logit_scale=10.0)) for row in labels]
     return encoder, composer, images, heads
 
 

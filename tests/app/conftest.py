@@ -1,4 +1,4 @@
-"""The real engine and the real server, opened once; and a small engine with donors, for all that learns."""
+"""The real engine and the real server, opened once; and a small engine with a bank, for all that learns."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import atlas_engine as atlas
 from app.handlers.few_shot import FewShotRequest, adapt_few_shot
 from app.handlers.settings import FewShotSettings
 from app.handlers.uploads import ClassRow, UploadedImage
-from tests.donors import engine_with_donors
 from tests.drawn import COLOURS, square
 from tests.serving import shared_server
+from tests.task_vectors import engine_with_task_vectors
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +24,8 @@ def engine():
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
-    """A small real model with a bank of three donors."""
-    return engine_with_donors(tmp_path_factory.mktemp("bank"))
+    """A small real model with a bank of three task vectors."""
+    return engine_with_task_vectors(tmp_path_factory.mktemp("bank"))
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def few_shot_request(squares):
 
 @pytest.fixture(scope="session")
 def saved(small, few_shot_request):
-    """What the small engine learns of the colours, with donors."""
+    """What the small engine learns of the colours, with task vectors."""
     *_, last = adapt_few_shot(small, few_shot_request, FewShotSettings(method="atlas+text-probe", steps=6))
     return last.result
 

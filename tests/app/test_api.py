@@ -112,10 +112,10 @@ def test_a_program_adapts_takes_the_recipe_and_compares_with_it(client, archive,
         assert row["adapted"]["prob"] == pytest.approx(wanted["adapted"]["prob"], abs=1e-4)
 
 
-def test_a_program_looks_inside_a_recipe_turns_a_donor_and_takes_the_weights(client, squares, engine):
+def test_a_program_looks_inside_a_recipe_turns_a_task_vector_and_takes_the_weights(client, squares, engine):
     recipe = handle_file(FEW_SHOT_EXAMPLES[0].path / RECIPE)
     inside = client.predict(recipe=recipe, api_name="/inside")
-    shares = [one["share"] for one in inside["donors"]]
+    shares = [one["share"] for one in inside["task_vectors"]]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(1.0, abs=1e-4)
     assert set(inside["map"]["rows"]) == set(engine.bank.tasks)
@@ -133,10 +133,10 @@ def test_a_program_looks_inside_a_recipe_turns_a_donor_and_takes_the_weights(cli
     for wrong in (
         {"unicorns": 0},
         ["mnist"],
-        {inside["donors"][0]["name"]: 9},
-        {inside["donors"][0]["name"]: "much"},
+        {inside["task_vectors"][0]["name"]: 9},
+        {inside["task_vectors"][0]["name"]: "much"},
     ):
-        with pytest.raises(AppError, match=r"is no (donor|strength)"):
+        with pytest.raises(AppError, match=r"is no (task vector|strength)"):
             client.predict(samples=samples, recipe=recipe, tasks=wrong, layers={}, api_name="/turn")
 
 
@@ -188,14 +188,16 @@ def test_a_question_that_cannot_be_asked_comes_back_as_a_sentence(client, draw):
 
 def test_a_program_is_told_of_the_bank_as_the_page_tells_it(client, engine):
     told = client.predict(api_name="/bank")
-    names = [donor.name for donor in list_task_vectors(engine)]
-    assert [donor["name"] for donor in told["donors"]] == names
-    assert all(donor["trained_on"] and donor["before"] <= donor["after"] <= 1 for donor in told["donors"])
-    similarity_map = told["alike"]
+    names = [vector.name for vector in list_task_vectors(engine)]
+    assert [vector["name"] for vector in told["task_vectors"]] == names
+    assert all(
+        vector["trained_on"] and vector["before"] <= vector["after"] <= 1 for vector in told["task_vectors"]
+    )
+    similarity_map = told["similarities"]
     assert set(similarity_map["rows"]) == set(similarity_map["columns"]) == set(names)
     assert (
         0 < similarity_map["values"][0][1] == similarity_map["values"][1][0] < 1
-    )  # cosines; a donor's with itself is left out
+    )  # cosines; a task vector's with itself is left out
 
 
 def test_a_program_sets_the_learning_rate_and_one_of_nought_is_refused(client, archive):

@@ -15,7 +15,7 @@ MOST = 270  # characters
 
 @pytest.fixture(scope="module")
 def controls(engine):
-    """Those in sight: the ones of the endpoints never are, and donors that are not there have no slider."""
+    """Those in sight: the ones of the endpoints never are, and absent task vectors have no slider."""
     blocks = build(OpenedModel(engine)).blocks.values()
     return [one for one in blocks if isinstance(one, CONTROLS) and not _hidden(one)]
 

@@ -1,4 +1,4 @@
-"""The handler behind the Adapt button, on a small real model with donors."""
+"""The handler behind the Adapt button, on a small real model with task vectors."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def states(small, few_shot_request):
 def test_a_lesson_goes_through_reading_looking_a_preview_and_learning(states):
     assert [phase for phase, _ in groupby(state.phase for state in states)] == [
         "read",
-        "look",
+        "encode",
         "preview",
-        "look",
+        "encode",
         "learn",
         "done",
     ]
@@ -107,7 +107,7 @@ def test_a_run_that_is_stopped_while_it_reads_learns_nothing_and_says_so(small, 
             next(states)
 
 
-@pytest.mark.parametrize("phase", ["look", "preview"])
+@pytest.mark.parametrize("phase", ["encode", "preview"])
 def test_a_run_that_is_stopped_before_its_first_step_keeps_zero_shot_or_a_head(
     small, few_shot_request, phase
 ):

@@ -1,4 +1,4 @@
-"""Forgetting: the handler behind the tab, on a small real model with donors; its cards; and its endpoint."""
+"""Forgetting: the handler behind the tab, on a small model with task vectors; its cards; and its endpoint."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_it_reads_searches_learns_and_measures_and_the_share_never_falls(states)
     phases = [phase for phase, _ in groupby(state.run.phase for state in states)]
     assert phases[0] == "read"
     assert phases[-2:] == ["measure", "done"]
-    assert {"look", "search", "learn"} <= set(phases)
+    assert {"encode", "search", "learn"} <= set(phases)
     shares = [state.run.share for state in states if state.run.phase != "read"]
     assert shares == sorted(shares)
 

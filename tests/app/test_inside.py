@@ -1,4 +1,4 @@
-"""Looking inside a result and taking it away, on a small real model with donors."""
+"""Looking inside a result and taking it away, on a small real model with task vectors."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from app.handlers.takeaway import load_recipe, python_code, save_recipe, save_we
 from app.handlers.uploads import UploadedImage
 from app.prepared_examples import load_few_shot, make_few_shot
 from atlas_engine.cli import main as atlas_command
-from tests.donors import DONORS, engine_with_donors
+from tests.task_vectors import TASK_VECTORS, engine_with_task_vectors
 
 
-def test_donors_are_told_with_their_data_and_share_one_whole(small, saved):
+def test_task_vectors_are_told_with_their_data_and_share_one_whole(small, saved):
     inside = inspect_recipe(small, saved.recipe)
     assert inside.moves
-    assert {donor.name for donor in inside.task_vectors} == set(DONORS)
-    assert sum(donor.share for donor in inside.task_vectors) == pytest.approx(1)
-    lengths = [donor.length for donor in inside.task_vectors]
+    assert {vector.name for vector in inside.task_vectors} == set(TASK_VECTORS)
+    assert sum(vector.share for vector in inside.task_vectors) == pytest.approx(1)
+    lengths = [vector.length for vector in inside.task_vectors]
     assert lengths == sorted(lengths, reverse=True)
     first = inside.task_vectors[0]
     assert (first.dataset, first.classes, first.before, first.after) == (f"{first.name} set", "7", 0.25, 0.75)
@@ -42,9 +42,9 @@ def test_donors_are_told_with_their_data_and_share_one_whole(small, saved):
 
 @pytest.mark.parametrize("shows", ["mixed", "moved"])
 @pytest.mark.parametrize("by", ["layer", "kind"])
-def test_maps_have_a_row_for_each_donor(small, saved, shows, by):
+def test_maps_have_a_row_for_each_task_vector(small, saved, shows, by):
     grid = coefficient_map(small, saved.recipe, shows=shows, by=by)
-    assert set(grid.rows) == set(DONORS)
+    assert set(grid.rows) == set(TASK_VECTORS)
     assert len(grid.columns) > 1
 
 
@@ -56,17 +56,18 @@ def test_a_map_leaves_out_the_layers_that_nothing_happens_in(small, saved):
     assert "left out" in less.about
 
 
-def test_the_whole_bank_is_told_with_how_alike_its_donors_are(small):
-    assert [donor.name for donor in list_task_vectors(small)] == sorted(DONORS)
-    assert {donor.before for donor in list_task_vectors(small)} == {0.25}
-    assert set(similarity_map(small).rows) == set(DONORS)
+def test_the_whole_bank_is_told_with_how_alike_its_task_vectors_are(small):
+    assert [vector.name for vector in list_task_vectors(small)] == sorted(TASK_VECTORS)
+    assert {vector.before for vector in list_task_vectors(small)} == {0.25}
+    assert set(similarity_map(small).rows) == set(TASK_VECTORS)
 
 
-def test_all_donors_out_leaves_the_head_and_the_base_model(small, saved):
-    out = compare_scaled(small, saved, Strengths(dict.fromkeys(DONORS, 0.0), {}))
+def test_all_task_vectors_out_leaves_the_head_and_the_base_model(small, saved):
+    out = compare_scaled(small, saved, Strengths(dict.fromkeys(TASK_VECTORS, 0.0), {}))
     assert torch.equal(out.zero_shot.probs, saved.comparison.adapted.probs)
     bare = small.compare(
-        [sample.image for sample in saved.samples], saved.recipe.scaled(tasks=dict.fromkeys(DONORS, 0.0))
+        [sample.image for sample in saved.samples],
+        saved.recipe.scaled(tasks=dict.fromkeys(TASK_VECTORS, 0.0)),
     )
     assert torch.equal(out.adapted.probs, bare.adapted.probs)
     assert not torch.allclose(out.adapted.probs, saved.comparison.adapted.probs)
@@ -93,7 +94,7 @@ def test_a_recipe_taken_away_and_brought_back_says_the_same(small, saved, tmp_pa
 def test_a_recipe_for_another_bank_is_refused_kindly(saved, tmp_path):
     path = save_recipe(saved.recipe, tmp_path)
     (tmp_path / "other").mkdir()
-    other = engine_with_donors(tmp_path / "other", seed=1)
+    other = engine_with_task_vectors(tmp_path / "other", seed=1)
     with pytest.raises(atlas.AtlasError, match=r"blue-\S+: .*Open the one it was made with, or adapt anew"):
         load_recipe(other, path, [])
 
@@ -166,4 +167,4 @@ def test_a_worked_example_is_made_once_and_shown_only_with_its_own_bank(small, f
     assert loaded.recipe == made.recipe
     assert torch.equal(loaded.comparison.adapted.probs, made.comparison.adapted.probs)
     (tmp_path / "other").mkdir()
-    assert load_few_shot(engine_with_donors(tmp_path / "other", seed=1), Example) is None
+    assert load_few_shot(engine_with_task_vectors(tmp_path / "other", seed=1), Example) is None

@@ -277,7 +277,7 @@ def test_two_clients_with_two_models_get_their_own_answers(address, engines, squ
 
     before = asked(bob)
     facts = ann.predict(model=ONE, api_name="/choose")
-    assert (facts["model"], facts["donors"]) == (ONE, list(TASKS))
+    assert (facts["model"], facts["task_vectors"]) == (ONE, list(TASKS))
     assert ann.predict(api_name="/models")["now"] == ONE
     assert bob.predict(api_name="/models")["now"] == "bundled"
     assert asked(bob) == before

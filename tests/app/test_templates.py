@@ -1,4 +1,4 @@
-"""The sentences for class names on the page, and its slow methods, on a small real model with donors."""
+"""The sentences for class names on the page, and its slow methods, on a small model with task vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trying what was taught: images are answered at once, and corrected, on a small real model with donors."""
+"""Trying what was taught: images are answered at once, and corrected, on a small model with task vectors."""
 
 from __future__ import annotations
 

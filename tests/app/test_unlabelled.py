@@ -1,4 +1,4 @@
-"""Photos without labels: the handler behind the tab, on a small real model with donors; and its endpoint."""
+"""Photos without labels: the handler behind the tab, on a small model with task vectors; and its endpoint."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def phases(states):
 
 
 def test_a_roll_is_read_looked_at_learned_from_and_compared_photo_by_photo(states, unlabelled_request):
-    assert phases(states) == ["read", "look", "learn", "done"]
+    assert phases(states) == ["read", "encode", "learn", "done"]
     shares = [state.share for state in states]
     assert shares == sorted(shares)
     saved = states[-1].result
@@ -102,7 +102,7 @@ def test_automatic_learns_in_proportion_where_some_names_may_be_missing(
     monkeypatch.setattr("atlas_engine.adapt.collapse.SPREAD_AT_MOST", 1.1)
     monkeypatch.setattr("atlas_engine.adapt.collapse.SPREAD", 1.1)
     seen = list(adapt_unlabelled(small, unlabelled_request))
-    assert phases(seen) == ["read", "look", "learn", "done"]
+    assert phases(seen) == ["read", "encode", "learn", "done"]
     saved = seen[-1].result
     assert saved.helped is None
     assert saved.recipe.method == "entropy+proportioned"

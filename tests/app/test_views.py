@@ -139,7 +139,7 @@ def test_no_page_text_names_a_web_address():
     )
 
 
-def test_every_donor_of_the_bundled_bank_is_described_as_its_own_document_says(engine):
+def test_every_task_vector_of_the_bundled_bank_is_described_as_its_own_document_says(engine):
     told = (ROOT / "assets" / "bank" / "README.md").read_text(encoding="utf-8")
     assert set(text.task_vectors.DATASETS) == set(engine.bank.tasks)
     for name, pictures in text.task_vectors.DATASETS.items():
@@ -311,7 +311,7 @@ def test_classes_that_are_taken_for_each_other_are_named(saved, comparison):
     assert text.result.mixed_up("otter", "seal", 1, 3) in words(views.render_verdict(result))
 
 
-def test_donors_are_ranked_by_their_effect_and_the_faint_ones_are_closed(saved):
+def test_task_vectors_are_ranked_by_their_effect_and_the_faint_ones_are_closed(saved):
     facts = [
         TaskVectorFacts(name, name, "8", "90", 0.5, 0.9, 1.0, 0.3, effect, changed)
         for name, effect, changed in (("cars", 0.5, 3), ("pets", 0.2, 1), ("faint", 0.01, 0))
@@ -368,12 +368,12 @@ def check_asked_for(result, name):
 def test_nothing_from_a_visitor_becomes_markup_in_a_result(saved, rendered):
     classes = (EVIL, "seal")
     pair = atlas.Comparison(predictions(0.9, classes=classes), predictions(0.1, classes=classes))
-    donor = TaskVectorFacts(EVIL, EVIL, EVIL, EVIL, 0.1, 0.9, 1.0, 1.0)
+    vector = TaskVectorFacts(EVIL, EVIL, EVIL, EVIL, 0.1, 0.9, 1.0, 1.0)
     parts = [
         rendered(pair, [shown(EVIL)]),
         views.render_verdict(SavedResult(saved.recipe, EVIL)),
-        views.render_task_vectors([donor]),
-        views.render_bank([donor], Grid(EVIL, (EVIL,), (EVIL,), ((0.5,),), about=EVIL)),
+        views.render_task_vectors([vector]),
+        views.render_bank([vector], Grid(EVIL, (EVIL,), (EVIL,), ((0.5,),), about=EVIL)),
         views.render_code(EVIL, EVIL),
         views.render_link(f"?class={EVIL}"),
     ]
@@ -390,6 +390,6 @@ def test_class_names_cannot_break_out_of_the_lines_to_copy(saved):
     assert not set("$`;()") & set(shell_commands(lines))
 
 
-def test_donors_are_a_table_with_their_data_and_numbers():
+def test_task_vectors_are_a_table_with_their_data_and_numbers():
     said = words(views.render_task_vectors([TaskVectorFacts("cars", "Cars", "8", "90", 0.5, 0.9, 2.0, 0.75)]))
     assert "cars 75% Cars: 8 classes, 90 images 50% → 90%" in said

@@ -96,7 +96,7 @@ def given(squares, archive, engine, tmp_path_factory):
     rows = {"Class 1": "red", "Class 2": "blue", "pictures-1": red, "pictures-2": blue, **no_rows}
     return {
         "on_adapt": [{**own, "samples": mixed[:2], "Method": "text-probe", "Steps": 1, **rows}],
-        "on_adapt_unlabelled": [{"roll": mixed, "roll-names": "red, blue"}],
+        "on_adapt_unlabelled": [{"unlabelled": mixed, "unlabelled-names": "red, blue"}],
         "on_make_weights": [own],
         "on_try": [{**own, "samples": mixed[:2]}],
         "on_bring": [{**own, "bring": recipe, "samples": mixed[:2]}],

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from atlas_engine.bank import TaskVectorBank
 from atlas_engine.bank.budget import plan_memory
-from atlas_engine.bank.storage import STORAGES, storage_named, vector_nbytes
+from atlas_engine.bank.storage import STORAGES, find_storage, vector_nbytes
 from atlas_engine.clip.tower_split import split_tower
 from atlas_engine.compose.coefficients import Coefficients, Layout
 from atlas_engine.compose.compose import Composer
@@ -79,7 +79,7 @@ def test_an_unknown_task_is_met_with_the_nearest(bank):
 
 @pytest.mark.parametrize("storage", [*STORAGES, "low-rank-7"])
 def test_memory_is_known_before_it_is_taken(bank, storage):
-    each = vector_nbytes(bank.blocks, storage_named(storage))
+    each = vector_nbytes(bank.blocks, find_storage(storage))
     assert bank.stored_as(storage).nbytes == 3 * each
 
 
@@ -93,7 +93,7 @@ def test_a_budget_is_met_by_narrower_storage_first(bank):
 
 
 def test_a_smaller_budget_leaves_out_the_vector_that_helped_least(bank):
-    room = 2 * vector_nbytes(bank.blocks, storage_named("int4"))
+    room = 2 * vector_nbytes(bank.blocks, find_storage("int4"))
     fit = bank.fit(room + 10)
     assert fit.bank.tasks == ("disks", "checks")  # stripes gained 0.25, the others more
     assert fit.bank.nbytes <= room

@@ -61,7 +61,7 @@ def test_every_state_fits_its_width_is_accessible_and_pictured(visit, looked_at,
     panel(page, text.page.EXPERIMENTS)
     for name, short, part in (
         (text.forget.TAB, "forget", "#forget-numbers svg"),
-        (text.inside.BANK_TAB, "bank", "#bank-donors svg:visible"),
+        (text.inside.BANK_TAB, "bank", "#bank-task-vectors svg:visible"),
     ):
         panel(page, name)
         page.locator(part).first.wait_for()
@@ -70,8 +70,8 @@ def test_every_state_fits_its_width_is_accessible_and_pictured(visit, looked_at,
     start_empty(page)
     looked_at(page, f"teach-{look}")
     page.locator("#labels").get_by_text(text.teach.UNLABELLED).click()
-    page.locator("#roll-adapt").wait_for()
-    looked_at(page, f"roll-{look}")
+    page.locator("#unlabelled-adapt").wait_for()
+    looked_at(page, f"unlabelled-{look}")
     panel(page, text.trying.TAB)
     ask_about(page, words="cat")
     page.locator("#alert [role=alert]").wait_for()

@@ -81,7 +81,7 @@ def look_inside(page):
     page.locator("#turned .at-pair").nth(1).wait_for()
     page.click("#inside-expert button")
     page.locator("#map svg:visible").first.wait_for()
-    assert page.locator("#donors tbody tr").count() > 1
+    assert page.locator("#task-vectors tbody tr").count() > 1
     page.locator("#map-by").get_by_text(text.inside.BY_NAMES["kind"]).click()
     page.wait_for_function("document.querySelector('#map').textContent.includes('kind of block')")
 

@@ -47,7 +47,7 @@ def test_a_link_brings_the_names_and_settings_and_no_picture(visit):
     page.get_by_role("alert").filter(has_text=text.teach.no_images("otter")).wait_for()
 
 
-def test_a_keyboard_alone_opens_an_example_looks_inside_and_turns_a_donor(visit):
+def test_a_keyboard_alone_opens_an_example_looks_inside_and_turns_a_task_vector(visit):
     page = visit()
     press_tab_until(page, "it.dataset.example === '1' && it.closest('#lessons')")
     page.keyboard.press("Enter")

@@ -36,7 +36,7 @@ def refused(tmp_path, monkeypatch, capsys):
         ("bank", "compress", "bank.safetensors", "--storage", "int8", "-o"),
         ("bank", "import", "checkpoint.pt", "-o"),
         ("model", "align", "--named", "photos", "--work", "work", "-o"),
-        ("eval", "donors", "photos", "--markdown"),
+        ("eval", "task-vectors", "photos", "--markdown"),
         ("eval", "negate", "photos", "--control", "photos", "--json"),
     ],
 )

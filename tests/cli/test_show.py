@@ -141,10 +141,10 @@ def test_the_figure_is_of_lambda_and_beside_it_of_contributions(tmp_path, capsys
     bank = make_bank(tmp_path / "bank.safetensors")
     path, figure = save_for(bank, tmp_path / "r"), tmp_path / "heat.svg"
     shown(capsys, path, "--figure", str(figure))
-    assert titles(figure) == "How much of each donor is mixed in"
+    assert titles(figure) == "How much of each task vector is mixed in"
     assert not (tmp_path / "heat-contributions.svg").exists()
     shown(capsys, path, "--figure", str(figure), "--bank", str(tmp_path / "bank.safetensors"))
-    assert titles(tmp_path / "heat-contributions.svg") == "How far each donor moves the model"
+    assert titles(tmp_path / "heat-contributions.svg") == "How far each task vector moves the model"
 
 
 @pytest.mark.parametrize(

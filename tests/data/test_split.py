@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atlas_engine.data.split import near_duplicate_groups, split_groups
+from atlas_engine.data.split import group_near_duplicates, split_groups
 from atlas_engine.errors import SupportError
 
 SHARES = {"val_share": 0.1, "test_share": 0.2, "seed": 0}
@@ -60,7 +60,7 @@ def test_a_val_share_of_zero_gives_no_val():
 
 def test_a_track_is_one_group_within_its_class():
     tracks = ["1", "1", "2", None, "1", None]
-    groups = near_duplicate_groups(noise(6), [0, 0, 0, 0, 1, 1], tracks=tracks, alike=0.0)
+    groups = group_near_duplicates(noise(6), [0, 0, 0, 0, 1, 1], tracks=tracks, alike=0.0)
     assert groups[0] == groups[1]
     assert len(set(groups)) == 5, "the same track in another class is another object"
 
@@ -70,12 +70,12 @@ def test_images_that_look_alike_are_one_group_and_this_is_transitive():
     for index, step in ((1, 6), (2, 12)):
         pixels[index] = (pixels[0].int() + step).clamp(0, 255)
     labels, no_tracks = [0] * 5, [None] * 5
-    groups = near_duplicate_groups(pixels, labels, tracks=no_tracks, alike=8.0)
+    groups = group_near_duplicates(pixels, labels, tracks=no_tracks, alike=8.0)
     assert groups[0] == groups[1] == groups[2], "0 and 2 differ by 12, but 1 is near both"
     assert len(set(groups)) == 3
-    assert len(set(near_duplicate_groups(pixels, labels, tracks=no_tracks, alike=1.0))) == 5
+    assert len(set(group_near_duplicates(pixels, labels, tracks=no_tracks, alike=1.0))) == 5
     pixels[4] = pixels[3]
-    assert len(set(near_duplicate_groups(pixels, labels, tracks=no_tracks, alike=0.0))) == 4, (
+    assert len(set(group_near_duplicates(pixels, labels, tracks=no_tracks, alike=0.0))) == 4, (
         "a file saved twice"
     )
 

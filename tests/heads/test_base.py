@@ -57,4 +57,4 @@ def test_a_support_that_cannot_be_used_says_why(change, sentence):
 def test_no_head_is_zero_shot_to_the_bit():
     support, (features, _) = make_support()
     wanted = cosine_logits(features, support.text, logit_scale=SCALE)
-    assert torch.equal(ZeroShot.fitted(support).logits(features), wanted)
+    assert torch.equal(ZeroShot.fit(support).logits(features), wanted)

@@ -40,7 +40,7 @@ def test_no_round_makes_the_loss_larger(counts):
 def test_the_loss_is_balanced_cross_entropy():
     support, _ = make_support((5, 1, 3), **HARD)
     end = descend(support, iterations=7)
-    logits = LPP.fitted(support, iterations=7).logits(support.features)
+    logits = LPP.fit(support, iterations=7).logits(support.features)
     per_class = [
         cross_entropy(logits[support.labels == c], support.labels[support.labels == c]).item()
         for c in range(3)
@@ -85,20 +85,20 @@ def test_working_in_the_span_of_few_features_changes_nothing():
         w = w - loss.step_w(loss.residual(loss.visual_logits(w), alpha)[0])
         alpha = alpha - loss.step_alpha(loss.residual(loss.visual_logits(w), alpha)[0])
     wanted = features @ (w + alpha.unsqueeze(1) * support.text).T
-    assert torch.allclose(LPP.fitted(support, iterations=20).logits(features), wanted, atol=1e-3)
+    assert torch.allclose(LPP.fit(support, iterations=20).logits(features), wanted, atol=1e-3)
 
 
 def test_unused_rows_change_nothing():
     support, (features, _) = make_support((3, 1, 4), **HARD)
     for row in range(8):
         fold = support.without(torch.tensor([row]))
-        wanted = LPP.fitted(take_rows(support, torch.arange(8) != row)).logits(features)
-        assert torch.allclose(LPP.fitted(fold).logits(features), wanted, atol=1e-3)
+        wanted = LPP.fit(take_rows(support, torch.arange(8) != row)).logits(features)
+        assert torch.allclose(LPP.fit(fold).logits(features), wanted, atol=1e-3)
 
 
 def test_a_class_without_images_is_text_alone_and_stays_so():
     support, (features, _) = make_support((3, 1, 4))
-    head = LPP.fitted(support.without(support.labels == 1))
+    head = LPP.fit(support.without(support.labels == 1))
     assert not head.w[1].any()
     assert torch.allclose(head.logits(features)[:, 1], SCALE * features @ support.text[1], atol=1e-5)
     learned = {"w": torch.ones_like(head.w), "alpha": torch.zeros(3)}
@@ -109,6 +109,6 @@ def test_a_class_without_images_is_text_alone_and_stays_so():
 def test_a_name_orthogonal_to_every_image_gets_no_step():
     text = torch.eye(6)[:2]
     features = normalize(torch.tensor([[0.0, 1, 1, 0, 0, 0], [0, 1, 0, 1, 0, 0]]), dim=1)
-    head = LPP.fitted(LabelledFeatures(features, torch.tensor([0, 1]), text, logit_scale=SCALE))
+    head = LPP.fit(LabelledFeatures(features, torch.tensor([0, 1]), text, logit_scale=SCALE))
     assert head.alpha[0].item() == SCALE
     assert torch.isfinite(head.w).all()

@@ -88,7 +88,7 @@ HARD = {"spread": 1.1, "text_noise": 3.0, "dim": 16}  # the names are right now 
 @pytest.mark.parametrize("name", ["tip", "tip-f", "lpp", "linear-probe"])
 def test_images_help_where_names_are_weak(name, counts):
     support, tests = make_support(counts, **HARD)
-    zero_shot = accuracy(ZeroShot.fitted(support), tests)
+    zero_shot = accuracy(ZeroShot.fit(support), tests)
     assert accuracy(HEADS[name].fit_alone(support), tests) > zero_shot + 0.05
 
 

@@ -14,7 +14,7 @@ from tests.heads.synthetic import make_support
 
 def refit_without(support, rows):
     """Scores of all images by the head of the others, with the centre and the kernel scale of all."""
-    whole = Ridge.fitted(support)
+    whole = Ridge.fit(support)
     kept = [row for row in range(len(support.labels)) if row not in rows]
     features = support.features.double() - whole.centre
     kernel = features @ features.T / whole.kernel_scale + 1.0
@@ -26,7 +26,7 @@ def refit_without(support, rows):
 
 def test_leave_one_out_scores_are_those_of_a_head_fitted_without_the_image():
     support, _ = make_support()
-    scores = Ridge.fitted(support).held_out_scores(torch.arange(20))
+    scores = Ridge.fit(support).held_out_scores(torch.arange(20))
     for row in (0, 7, 19):
         torch.testing.assert_close(scores[row], refit_without(support, [row])[row])
 
@@ -35,7 +35,7 @@ def test_images_of_one_group_are_left_out_together():
     support, _ = make_support()
     groups = torch.arange(20)
     groups[[3, 11, 12]] = 3
-    scores = Ridge.fitted(support).held_out_scores(groups)
+    scores = Ridge.fit(support).held_out_scores(groups)
     again = refit_without(support, [3, 11, 12])
     torch.testing.assert_close(scores[[3, 11, 12]], again[[3, 11, 12]])
 
@@ -51,8 +51,8 @@ def test_an_influence_is_how_much_the_errors_of_the_others_fall():
             if row not in also
         )
 
-    own = Ridge.fitted(support).held_out_scores(torch.arange(count)) - hot
-    influences = Ridge.fitted(support).influences()
+    own = Ridge.fit(support).held_out_scores(torch.arange(count)) - hot
+    influences = Ridge.fit(support).influences()
     for row in (0, 4):
         with_all = float(own.square().sum() - own[row].square().sum())
         assert float(influences[row]) == pytest.approx(with_all - errors_without([row]), abs=1e-4)
@@ -62,7 +62,7 @@ def test_a_wrong_label_has_the_largest_influence_and_the_worst_score():
     support, _ = make_support((8, 8, 8), spread=0.3)
     labels = support.labels.clone()
     labels[0] = 2
-    head = Ridge.fitted(support.with_labels(labels))
+    head = Ridge.fit(support.with_labels(labels))
     assert int(head.influences().argmax()) == 0
     own = head.held_out_scores(torch.arange(24)).gather(1, labels.unsqueeze(1)).squeeze(1)
     assert int(own.argmin()) == 0
@@ -70,13 +70,13 @@ def test_a_wrong_label_has_the_largest_influence_and_the_worst_score():
 
 def test_it_answers_new_images_and_ignores_unused_rows():
     support, (features, labels) = make_support((6, 6, 6, 6, 6), spread=0.4)
-    head = Ridge.fitted(support)
+    head = Ridge.fit(support)
     assert float((head.scores(features).argmax(dim=1) == labels).float().mean()) > 0.9
     part = support.with_labels(support.labels.where(torch.arange(30) % 2 == 0, UNUSED))
     alone = LabelledFeatures(
         support.features[::2], support.labels[::2], support.text, logit_scale=support.logit_scale
     )
-    torch.testing.assert_close(Ridge.fitted(part).scores(features), Ridge.fitted(alone).scores(features))
+    torch.testing.assert_close(Ridge.fit(part).scores(features), Ridge.fit(alone).scores(features))
 
 
 def test_without_text_the_class_embeddings_do_not_matter():
@@ -84,11 +84,11 @@ def test_without_text_the_class_embeddings_do_not_matter():
     other = LabelledFeatures(
         support.features, support.labels, support.text.flip(0), logit_scale=support.logit_scale
     )
-    one, two = (Ridge.fitted(own, from_text=False).scores(features) for own in (support, other))
+    one, two = (Ridge.fit(own, from_text=False).scores(features) for own in (support, other))
     assert torch.equal(one, two)
 
 
 def test_too_many_images_are_refused(monkeypatch):
     monkeypatch.setattr(ridge, "MAX_IMAGES", 10)
     with pytest.raises(SupportError, match="at most 10 can be checked together"):
-        Ridge.fitted(make_support()[0])
+        Ridge.fit(make_support()[0])

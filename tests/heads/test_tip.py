@@ -63,13 +63,13 @@ def test_an_unused_key_has_no_vote():
     rest = take_rows(support, used)
     fold = support.without(~used)
     assert Tip.start(fold).tensors["keys"].shape == (7, 24), "the folds of one support have one shape"
-    for make in (Tip.start, Tip.grid_searched, Tip.fitted):
+    for make in (Tip.start, Tip.grid_search, Tip.fit):
         assert torch.allclose(make(fold).logits(features), make(rest).logits(features), atol=1e-4)
 
 
 def test_the_search_finds_the_most_images_right_when_each_is_left_out():
     support, _ = make_support((6, 6, 6), spread=1.1, text_noise=3.0)
-    head = Tip.grid_searched(support)
+    head = Tip.grid_search(support)
 
     def right(alpha, beta):
         logits = leave_one_out_logits(support, alpha=alpha, beta=beta)
@@ -84,20 +84,20 @@ def test_a_cache_that_only_misleads_is_switched_off():
     """Names that are always right, and images labelled at random."""
     support, tests = make_support((8, 8, 8, 8), text_noise=0.0)
     shuffled = support.features[torch.randperm(32, generator=torch.Generator().manual_seed(6))]
-    head = Tip.grid_searched(LabelledFeatures(shuffled, support.labels, support.text, logit_scale=SCALE))
+    head = Tip.grid_search(LabelledFeatures(shuffled, support.labels, support.text, logit_scale=SCALE))
     assert accuracy(head, tests) > 0.9
 
 
 def test_images_that_are_the_only_ones_of_their_class_leave_alpha_and_beta_at_their_start():
     support, _ = make_support((1, 1, 1))
-    head = Tip.grid_searched(support)
+    head = Tip.grid_search(support)
     assert float(head.root_alpha) ** 2 == pytest.approx(2.0)
     assert float(head.root_beta) ** 2 == pytest.approx(1.0)
 
 
 def test_training_moves_keys_and_sharpness_and_lowers_the_leave_one_out_loss():
     support, _ = make_support((4, 4, 4), spread=1.5, text_noise=3.0, dim=6)
-    before, after = Tip.grid_searched(support), Tip.fitted(support)
+    before, after = Tip.grid_search(support), Tip.fit(support)
     for name in ("keys", "root_alpha", "root_beta"):
         assert not torch.equal(after.tensors[name], before.tensors[name]), name
         assert not after.tensors[name].requires_grad

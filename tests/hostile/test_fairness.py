@@ -14,10 +14,10 @@ from app import text
 from app.clients import ClientMarks, TrustedProxies
 from app.edge import CLIENT, RequestRates
 from app.events import long_run
-from app.lane import FairQueue, Listeners, give_questions_a_lane
+from app.lane import FairQueue, Listeners, use_fair_queue
 from app.limits import Limits
 from app.metrics import Metrics
-from app.turns import DEVICE, Turn, in_turns
+from app.priority_lock import DEVICE, PriorityLock, hold_each_step
 from app.visitors import FairSessions, SessionOwners
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ def page():
         gr.Button().click(learn, box, box, api_name="learn", **LANE)
         gr.Button().click(ask, box, box, api_name="ask", **LANE)
         box.change(lambda value: value, held, held)
-    give_questions_a_lane(built)
+    use_fair_queue(built)
     return built
 
 
@@ -150,7 +150,7 @@ async def test_a_full_queue_says_so(queue):
 
 
 def test_a_question_waits_for_one_step_of_a_run_and_not_for_the_run():
-    turn, order = Turn(), []
+    turn, order = PriorityLock(), []
 
     def learn():
         for step in range(50):
@@ -158,17 +158,17 @@ def test_a_question_waits_for_one_step_of_a_run_and_not_for_the_run():
             order.append(step)
             yield step
 
-    run = threading.Thread(target=lambda: list(in_turns(learn, turn, urgent=False)()))
+    run = threading.Thread(target=lambda: list(hold_each_step(learn, turn, urgent=False)()))
     run.start()
     time.sleep(0.1)
-    in_turns(lambda: order.append("asked"), turn, urgent=True)()
+    hold_each_step(lambda: order.append("asked"), turn, urgent=True)()
     run.join()
     assert order.index("asked") < 20
     assert order[-1] == 49
 
 
 def test_questions_without_end_do_not_stop_learning():
-    turn, steps, stop = Turn(), [], threading.Event()
+    turn, steps, stop = PriorityLock(), [], threading.Event()
 
     def ask():
         while not stop.is_set():

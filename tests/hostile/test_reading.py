@@ -26,9 +26,9 @@ from app.handlers.uploads import (
     unpack_classes,
 )
 from app.limits import Limits
+from app.priority_lock import READING
 from app.session import StoppedEarlyError, StopSignal
 from app.storage import NoRoomError
-from app.turns import READING
 
 PROMPT_SECONDS = 2.0
 

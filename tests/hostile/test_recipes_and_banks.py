@@ -17,7 +17,7 @@ from atlas_engine.compose.coefficients import Coefficients
 from atlas_engine.errors import AtlasError, BankError, RecipeError
 from atlas_engine.recipe import Recipe
 from atlas_engine.runtime import generator
-from tests.donors import engine_with_donors
+from tests.task_vectors import engine_with_task_vectors
 
 ODD = (
     None,
@@ -44,7 +44,7 @@ IMAGE = torch.zeros(8, 8, 3, dtype=torch.uint8).numpy()
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
-    return engine_with_donors(tmp_path_factory.mktemp("bank"))
+    return engine_with_task_vectors(tmp_path_factory.mktemp("bank"))
 
 
 @pytest.fixture(scope="module")

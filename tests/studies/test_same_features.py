@@ -46,23 +46,21 @@ def test_kernel_ridge_takes_the_candidates_with_the_least_error_when_shots_are_l
         for ridge in RIDGES
     }
     width, ridge = min(errors, key=errors.__getitem__)
-    fitted = KernelRidge.fitted(support)
-    assert fitted.width == width
+    fit = KernelRidge.fit(support)
+    assert fit.width == width
     kernel = torch.exp(-width * (1 - support.features @ support.features.T))
     prior = torch.softmax(4.0 * support.features @ support.text.T, dim=1)
     expected = torch.linalg.solve(kernel + ridge * torch.eye(9), support.one_hot - prior)
-    torch.testing.assert_close(fitted.alpha, expected, rtol=1e-3, atol=1e-4)  # two ways to solve in float32
-    torch.testing.assert_close(
-        fitted.logits(support.features), prior + kernel @ expected, rtol=1e-3, atol=1e-4
-    )
+    torch.testing.assert_close(fit.alpha, expected, rtol=1e-3, atol=1e-4)  # two ways to solve in float32
+    torch.testing.assert_close(fit.logits(support.features), prior + kernel @ expected, rtol=1e-3, atol=1e-4)
 
 
 def test_far_from_every_shot_kernel_ridge_answers_as_zero_shot():
     support = drawn_support()
-    fitted = KernelRidge(support.features, torch.ones(9, 3), support.text, 4.0, width=200.0)
+    fit = KernelRidge(support.features, torch.ones(9, 3), support.text, 4.0, width=200.0)
     away = -support.features[:1]
     prior = torch.softmax(4.0 * away @ support.text.T, dim=1)
-    torch.testing.assert_close(fitted.logits(away), prior)
+    torch.testing.assert_close(fit.logits(away), prior)
 
 
 def test_halfway_is_the_middle_of_the_base_and_the_fine_tuned_tower(tiny):

@@ -67,7 +67,7 @@ def run(solver, folder, others, ledger, **changes):
 def test_every_method_answers_for_every_domain(rows):
     domains = ["colours", "small", "fog:3", "jpeg:5"]
     assert [(row.method, row.domain) for row in rows] == [(m, d) for m in QUICK.methods for d in domains]
-    assert [row.at_home for row in rows[:4]] == [True, False, False, False]
+    assert [row.is_on_source for row in rows[:4]] == [True, False, False, False]
     assert {row.shots for row in rows} == {2}
     assert all(row.n_test == 9 and 0 <= row.accuracy <= 1 for row in rows)
 
@@ -105,7 +105,7 @@ def test_a_method_learns_once_for_all_domains(solver, folder, others, monkeypatc
 def test_at_home_a_method_answers_as_it_does_for_the_problem(solver, folder, rows):
     problem = draw_problem(folder, solver.engine.backbone.preprocessing, settings=QUICK.draws(), seed=0)
     for name in QUICK.methods:
-        (row,) = [row for row in rows if row.method == name and row.at_home]
+        (row,) = [row for row in rows if row.method == name and row.is_on_source]
         assert row.accuracy == STUDY_METHODS[name].solve(solver, problem).accuracy(problem.labels), name
 
 

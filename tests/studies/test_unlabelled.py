@@ -13,7 +13,7 @@ from atlas_engine.errors import ConfigError
 from studies.corruptions import Corruption
 from studies.grid import Ledger
 from studies.methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
-from studies.problems.rolls import draw_rolls
+from studies.problems.unlabelled import draw_unlabelled
 from studies.unlabelled import UnlabelledStudySettings, run_unlabelled
 from tests.drawn import write_pictures
 
@@ -25,7 +25,7 @@ FOG = (None, Corruption.parse("fog:3"))
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    return write_pictures(tmp_path_factory.mktemp("rolls") / "two", {"red": 9, "dark_green": 6})
+    return write_pictures(tmp_path_factory.mktemp("problems") / "two", {"red": 9, "dark_green": 6})
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,8 @@ def test_a_row_says_what_the_issue_asks_for(rows):
 def test_every_method_is_compared_with_zero_shot_on_the_same_images(rows):
     by_roll = {}
     for row in rows:
-        roll = (row.seed, row.dataset, row.corruption, row.present, row.size)
-        by_roll.setdefault(roll, set()).add(row.zero_shot)
+        problem = (row.seed, row.dataset, row.corruption, row.present, row.size)
+        by_roll.setdefault(problem, set()).add(row.zero_shot)
         if row.method == "zero-shot":
             assert row.change == row.seconds == 0
             assert row.rolled_back is False
@@ -110,14 +110,14 @@ def test_swapping_the_labels_of_two_classes_changes_only_the_scores(tiny, bank, 
     "method", [name for name in UNLABELLED_STUDY_METHODS if name not in ("zero-shot", "auto", "stream")]
 )
 def test_a_method_gives_logits_for_the_images_in_their_order(tiny, bank, pair, method):
-    drawn = draw_rolls(pair, tiny.backbone.preprocessing, max_images=6, seed=0)
-    roll = drawn.roll(drawn.positions("all"))
+    drawn = draw_unlabelled(pair, tiny.backbone.preprocessing, max_images=6, seed=0)
+    problem = drawn.problem(drawn.positions("all"))
     solver = UnlabelledSolver(tiny, bank, dataclasses.replace(GRID, steps=0).budget())
-    answer = UNLABELLED_STUDY_METHODS[method].solve(solver, roll, 0)
+    answer = UNLABELLED_STUDY_METHODS[method].solve(solver, problem, 0)
     assert answer.logits.shape == (6, 2)
     assert torch.isfinite(answer.logits).all()
     if method.startswith("ln-") or TESTED[method].head == "none":  # a head learns without a step
-        zero_shot = UNLABELLED_STUDY_METHODS["zero-shot"].solve(solver, roll, 0)
+        zero_shot = UNLABELLED_STUDY_METHODS["zero-shot"].solve(solver, problem, 0)
         torch.testing.assert_close(answer.logits, zero_shot.logits, rtol=1e-4, atol=1e-4)  # other batches
 
 

@@ -64,7 +64,7 @@ def test_the_worst_set_is_the_lowest_mean_over_seeds():
 
 
 def test_the_worst_roll_is_one_of_one_seed():
-    assert table_of(unlabelled_tables(ROWS), "Change to zero-shot in points on the worst roll")["ufm"] == (
+    assert table_of(unlabelled_tables(ROWS), "Change to zero-shot in points on the worst problem")["ufm"] == (
         "-2.0, 1 of 6",
     )
 

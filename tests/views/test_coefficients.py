@@ -89,7 +89,7 @@ def test_every_layout_has_a_map_and_blocks_that_are_not_free_do_not_count(values
 def test_of_too_many_task_vectors_the_heaviest_are_shown_in_their_order():
     grid = heat_grid(COEFFICIENTS, most=1)
     assert grid.rows == ("cars",)
-    assert grid.about.endswith("The 1 heaviest of 2 donors.")
+    assert grid.about.endswith("The 1 heaviest of 2 task vectors.")
     assert len(heat_grid(many(40, 3)).rows) == 25
     rows = heat_grid(many(40, 3), most=4).rows
     assert rows == ("task number 0", "task number 1", "task number 38", "task number 39")

@@ -19,7 +19,7 @@ from torch import Tensor
 from atlas_engine.adapt.arithmetic.config import AddConfig
 from atlas_engine.adapt.arithmetic.recipes import arithmetic_recipe
 from atlas_engine.adapt.arithmetic.tasks import TaskScore, vector_of
-from atlas_engine.adapt.arithmetic.training import LOOKED, SEARCHED, ArithmeticRun
+from atlas_engine.adapt.arithmetic.training import ENCODED, SEARCHED, ArithmeticRun
 from atlas_engine.adapt.context import AdaptContext
 from atlas_engine.adapt.guards import StopFlag
 from atlas_engine.adapt.methods import AUTO, ZERO_SHOT
@@ -40,8 +40,8 @@ __all__ = [
     "SCALAR",
     "UNIFORM",
     "add",
-    "named_tasks",
-    "task_vectors_for",
+    "find_named_tasks",
+    "find_task_vectors",
 ]
 
 UNIFORM, SCALAR, ADAMERGING, ATLAS = "uniform", "scalar", "adamerging", "atlas"
@@ -69,7 +69,7 @@ class _Candidate:
         return _mean(self.scores)
 
 
-def named_tasks(tasks: Mapping[str, Support] | Sequence[Support]) -> dict[str, Support]:
+def find_named_tasks(tasks: Mapping[str, Support] | Sequence[Support]) -> dict[str, Support]:
     """The tasks by name; those without names are called "task 1", "task 2", …"""
     by_name = dict(tasks) if isinstance(tasks, Mapping) else {f"task {n}": t for n, t in enumerate(tasks, 1)}
     if len(by_name) < 2:
@@ -77,7 +77,7 @@ def named_tasks(tasks: Mapping[str, Support] | Sequence[Support]) -> dict[str, S
     return by_name
 
 
-def task_vectors_for(bank: TaskVectorBank, tasks: Sequence[str]) -> TaskVectorBank:
+def find_task_vectors(bank: TaskVectorBank, tasks: Sequence[str]) -> TaskVectorBank:
     """The tasks' own vectors, found by name or data set; the whole bank if a task has none in it."""
     own = [vector_of(bank, task) for task in tasks]
     known = [vector for vector in own if vector is not None]
@@ -91,7 +91,7 @@ def add(
     if method not in ADDITIONS:
         raise ConfigError(unknown_name("addition", method, ADDITIONS))
     run = ArithmeticRun(context, config, seed=seed, stop=stop)
-    yield run.progress.phase("look", 0, 1, share=LOOKED)
+    yield run.progress.phase("encode", 0, 1, share=ENCODED)
     addition = _Addition(run, config)
     candidates: list[_Candidate] = [addition.at(ZERO_SHOT, 0.0)]
     loop = None
@@ -134,7 +134,7 @@ class _Addition:
         """The single coefficient with the best mean over tasks; 0 where none is better."""
         best, since, count = base, 0, round(self.config.most / self.config.grid)
         for index in range(1, count + 1):
-            share = LOOKED + (SEARCHED - LOOKED) * index / count
+            share = ENCODED + (SEARCHED - ENCODED) * index / count
             yield self.run.progress.phase("search", index - 1, count, share=share)
             if self.run.stop.is_set() or since == PATIENCE:
                 break

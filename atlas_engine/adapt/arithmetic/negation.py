@@ -19,7 +19,7 @@ from torch import Tensor
 from atlas_engine.adapt.arithmetic.config import NegateConfig
 from atlas_engine.adapt.arithmetic.recipes import arithmetic_recipe
 from atlas_engine.adapt.arithmetic.tasks import TaskScore
-from atlas_engine.adapt.arithmetic.training import LOOKED, SEARCHED, ArithmeticRun, ArithmeticTraining
+from atlas_engine.adapt.arithmetic.training import ENCODED, SEARCHED, ArithmeticRun, ArithmeticTraining
 from atlas_engine.adapt.context import AdaptContext
 from atlas_engine.adapt.guards import StopFlag
 from atlas_engine.adapt.methods import AUTO, ZERO_SHOT
@@ -81,7 +81,7 @@ def negate(
     if method not in NEGATIONS:
         raise ConfigError(unknown_name("negation", method, NEGATIONS))
     run = ArithmeticRun(context, config, seed=seed, stop=stop)
-    yield run.progress.phase("look", 0, 1, share=LOOKED)
+    yield run.progress.phase("encode", 0, 1, share=ENCODED)
     base = _candidate(run, ZERO_SHOT, run.tower.zeros())
     own = _own_vector(run, vector)
     candidates, loop = [base], None
@@ -127,7 +127,7 @@ def _search_scalar(
     """The best single coefficient of the vector within the bound; 0 where none is better."""
     best, count = base, round(1 / config.grid)
     for index in range(1, count + 1):
-        share = LOOKED + (SEARCHED - LOOKED) * index / count
+        share = ENCODED + (SEARCHED - ENCODED) * index / count
         yield run.progress.phase("search", index - 1, count, share=share)
         if run.stop.is_set():
             break

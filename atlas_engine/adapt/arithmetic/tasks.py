@@ -14,7 +14,7 @@ from torch import Tensor
 
 from atlas_engine.adapt.context import AdaptContext
 from atlas_engine.bank.bank import TaskVectorBank
-from atlas_engine.data.split import near_duplicate_groups, split_groups
+from atlas_engine.data.split import group_near_duplicates, split_groups
 from atlas_engine.heads.cross_validation import wilson_interval
 from atlas_engine.objectives.multitask import mask_other_tasks
 from atlas_engine.result import Estimate
@@ -82,7 +82,7 @@ def split_held_out(context: AdaptContext, *, share: float, seed: int) -> tuple[T
     for number, task in enumerate(context.tasks):
         assert task.labels is not None, "task arithmetic learns from labelled images"
         labels = task.labels.tolist()
-        groups = near_duplicate_groups(task.pixels, labels, tracks=[None] * len(labels), alike=NEAR_DUPLICATE)
+        groups = group_near_duplicates(task.pixels, labels, tracks=[None] * len(labels), alike=NEAR_DUPLICATE)
         split = split_groups(labels, groups, val_share=0, test_share=share, seed=seed, names=task.classes)
         for side, rows in zip(sides, (split.train, split.test), strict=True):
             chosen = torch.tensor(rows)

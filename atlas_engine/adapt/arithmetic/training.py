@@ -34,12 +34,12 @@ from atlas_engine.data.augment import Augment
 from atlas_engine.objectives.base import Objective
 from atlas_engine.result import Step
 
-__all__ = ["LOOKED", "SEARCHED", "ArithmeticRun", "ArithmeticTraining", "WholeTower"]
+__all__ = ["ENCODED", "SEARCHED", "ArithmeticRun", "ArithmeticTraining", "WholeTower"]
 
 VIEW = Augment(smallest=0.7, flip=False, jitter=0.0)
 """A random view, never mirrored, because tasks are often signs, digits or letters."""
 
-LOOKED, SEARCHED = 0.15, 0.4  # rough share of the work done after the phases look and search
+ENCODED, SEARCHED = 0.15, 0.4  # rough share of the work done after the phases encode and search
 
 Choose = Callable[[tuple[TaskScore, ...]], float]
 """The held-out scores of all tasks to one number; higher is better."""
@@ -100,7 +100,7 @@ class ArithmeticRun:
         training = ArithmeticTraining(self, start=start)
         random, count = runtime.generator(self.seed), self.config.views
         for index in range(count):
-            yield self.progress.phase("look", index, count, share=SEARCHED)
+            yield self.progress.phase("encode", index, count, share=SEARCHED)
             pixels = self.learned.pixels
             training.add_view(VIEW(pixels, random) if index else pixels.float() / 255)
         return training

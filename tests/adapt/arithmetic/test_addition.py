@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atlas_engine.adapt.arithmetic.addition import task_vectors_for
+from atlas_engine.adapt.arithmetic.addition import find_task_vectors
 from atlas_engine.adapt.arithmetic.config import AddConfig
 from atlas_engine.adapt.arithmetic.recipes import task_classes
 from atlas_engine.adapt.arithmetic.tasks import TaskImages
@@ -90,8 +90,8 @@ def test_tasks_find_their_own_vectors_by_name_or_data_set(bank):
         for name in bank.tasks
     ]
     named = TaskVectorBank.from_vectors(vectors)
-    assert task_vectors_for(named, ["task2", "set of task0"]).tasks == ("task2", "task0")
-    assert task_vectors_for(named, ["task2", "unknown"]).tasks == named.tasks
+    assert find_task_vectors(named, ["task2", "set of task0"]).tasks == ("task2", "task0")
+    assert find_task_vectors(named, ["task2", "unknown"]).tasks == named.tasks
 
 
 def test_a_picture_without_its_label_tells_its_task_alone():

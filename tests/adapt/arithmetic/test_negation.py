@@ -50,7 +50,7 @@ def test_the_verdict_and_the_estimates_tell_both_before_and_after(result):
 def test_phases_come_in_order_and_the_share_never_falls(engine, bank, target, control):
     steps = list(engine.negate(target, control, vector="task0", config=CONFIG, bank=bank))
     phases = list(dict.fromkeys(step.phase for step in steps))
-    assert phases == ["look", "search", "learn"]
+    assert phases == ["encode", "search", "learn"]
     shares = [step.share for step in steps]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)

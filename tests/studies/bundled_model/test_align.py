@@ -21,7 +21,7 @@ from studies.bundled_model.batches import UNKNOWN, AlignmentData, imagenet_label
 from studies.bundled_model.finish import FinishSettings, export, finish, principal_directions
 from studies.bundled_model.student import Student
 from studies.bundled_model.train import AlignSettings, align
-from studies.bundled_model.words import embed_words, imagenet, without_shared_direction
+from studies.bundled_model.words import embed_words, imagenet, remove_shared_direction
 
 
 def test_the_vocabulary_is_imagenets_in_the_classifiers_order():
@@ -82,7 +82,7 @@ def test_labels_are_found_among_all_names_and_strangers_are_refused():
 
 def test_the_shared_direction_is_gone_and_nothing_else():
     readings = F.normalize(torch.randn(3, 50, 8, generator=generator(0)) + 1.0, dim=-1)
-    projection = without_shared_direction(readings)
+    projection = remove_shared_direction(readings)
     mean = readings.mean(dim=(0, 1))
     torch.testing.assert_close(projection @ mean, torch.zeros(8), atol=1e-6, rtol=0)
     torch.testing.assert_close(projection @ projection, projection)

@@ -1,4 +1,4 @@
-"""`atlas eval donors|bits|selection`, run as a person runs them, on a small model and bank."""
+"""`atlas eval task-vectors|bits|selection`, run as a person runs them, on a small model and bank."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def study(image_sets, tiny_atlas):
     return run
 
 
-def test_donors_tell_gains_cosines_and_norms(study, tmp_path):
+def test_task_vectors_tell_gains_cosines_and_norms(study, tmp_path):
     code, printed, _ = study(
-        "donors",
+        "task-vectors",
         "--json",
         tmp_path / "d.json",
         "--figure",
@@ -74,7 +74,7 @@ def test_donors_tell_gains_cosines_and_norms(study, tmp_path):
 
 
 def test_a_gain_in_the_table_is_the_mean_of_the_trials(study, tmp_path):
-    _, printed, _ = study("donors", "--json", tmp_path / "d.json")
+    _, printed, _ = study("task-vectors", "--json", tmp_path / "d.json")
     trials = json.loads((tmp_path / "d.json").read_text())["trials"]
     own = [t["accuracy"] - t["zero_shot"] for t in trials if (t["arm"], t["target"]) == ("task1", "colours")]
     row = next(
@@ -84,7 +84,7 @@ def test_a_gain_in_the_table_is_the_mean_of_the_trials(study, tmp_path):
 
 
 def test_a_command_given_again_measures_nothing(study, tmp_path, monkeypatch):
-    first = study("donors", "--json", tmp_path / "d.json")
+    first = study("task-vectors", "--json", tmp_path / "d.json")
     rows = (tmp_path / "d.json.rows").read_text()
     assert len(rows.splitlines()) == 16
 
@@ -92,7 +92,7 @@ def test_a_command_given_again_measures_nothing(study, tmp_path, monkeypatch):
         raise AssertionError("something was measured again")
 
     monkeypatch.setattr(Atlas, "few_shot", refuse)
-    assert study("donors", "--json", tmp_path / "d.json")[:2] == first[:2]
+    assert study("task-vectors", "--json", tmp_path / "d.json")[:2] == first[:2]
     assert (tmp_path / "d.json.rows").read_text() == rows
 
 
@@ -105,11 +105,11 @@ def test_a_stopped_command_goes_on_where_it_was(study, tmp_path, monkeypatch):
         return real(self, *words, **more)
 
     monkeypatch.setattr(Atlas, "few_shot", few_shot)
-    code, printed, _ = study("donors", "--json", tmp_path / "d.json")
+    code, printed, _ = study("task-vectors", "--json", tmp_path / "d.json")
     assert (code, printed) == (130, "")
     assert not (tmp_path / "d.json").exists()
     assert len((tmp_path / "d.json.rows").read_text().splitlines()) == 5
-    assert study("donors", "--json", tmp_path / "d.json")[0] == 0
+    assert study("task-vectors", "--json", tmp_path / "d.json")[0] == 0
     assert next(calls) == 6 + 11, "16 trials in all, of which 5 were done"
 
 
@@ -150,11 +150,11 @@ def test_selection_tells_strategies_by_budget(study, tmp_path):
 @pytest.mark.parametrize(
     ("verb", "words", "code", "sentence"),
     [
-        ("donors", ["--figure", "gains.png"], 2, "must end in .svg"),
-        ("donors", ["--figure", "nowhere/gains.svg"], 2, "a folder that exists"),
-        ("donors", ["--markdown", "nowhere/x.md"], 2, "a folder that exists"),
-        ("donors", ["--shots", "0"], 2, "StudySettings.shots is 0 but must be at least 1"),
-        ("donors", ["--shots", "9"], 1, "but shots=9"),
+        ("task-vectors", ["--figure", "gains.png"], 2, "must end in .svg"),
+        ("task-vectors", ["--figure", "nowhere/gains.svg"], 2, "a folder that exists"),
+        ("task-vectors", ["--markdown", "nowhere/x.md"], 2, "a folder that exists"),
+        ("task-vectors", ["--shots", "0"], 2, "StudySettings.shots is 0 but must be at least 1"),
+        ("task-vectors", ["--shots", "9"], 1, "but shots=9"),
         ("bits", ["--storages", "int7"], 1, "storage 'int7' is not known"),
         ("bits", ["--storages", ","], 2, "give at least one"),
         ("selection", ["--budgets", "0,2"], 2, "number of at least 1"),

@@ -51,7 +51,7 @@ def test_packages_are_kept_beside_the_sets_where_nothing_else_was_said(tmp_path,
     assert (tmp_path / "toy" / "blue").is_dir()
 
 
-def test_without_names_only_the_sets_of_donors_are_made(tmp_path, packages, monkeypatch, capsys):
+def test_without_names_only_the_sets_of_task_vectors_are_made(tmp_path, packages, monkeypatch, capsys):
     few = {name: SETS[name] for name in ("named-emoji", "toy", "named-stamps")}
     monkeypatch.setattr("studies.datasets.SETS", few)
     assert run(tmp_path / "out", "--packages", packages, "--json") == 0

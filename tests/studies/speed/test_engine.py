@@ -30,28 +30,28 @@ def naive(case):
 
 def test_ours_gives_the_expected_answer(case, expected):
     ours = EngineFormulation(case)
-    assert expected.is_met(ours.one_forward())
-    assert expected.is_met(ours.in_new_memory())
-    assert expected.is_met(ours.whole_step(), forwards=FORWARDS)
-    assert not expected.is_met(ours.whole_step()), "two forwards are not one"
+    assert expected.matches(ours.one_forward())
+    assert expected.matches(ours.in_new_memory())
+    assert expected.matches(ours.whole_step(), forwards=FORWARDS)
+    assert not expected.matches(ours.whole_step()), "two forwards are not one"
 
 
 def test_naive_gives_the_expected_answer_to_a_case_it_drew_itself(naive, expected):
-    assert expected.is_met(naive[ONE_FORWARD]())
-    assert expected.is_met(naive[WHOLE_STEP](), forwards=FORWARDS)
+    assert expected.matches(naive[ONE_FORWARD]())
+    assert expected.matches(naive[WHOLE_STEP](), forwards=FORWARDS)
 
 
 def test_naive_that_is_not_widened_gives_eleven_bits_of_a_float16_answer(naive, case, expected):
     answer = naive[NOT_WIDENED]()
-    assert expected.is_met(answer, tolerance=ELEVEN_BITS)
-    assert expected.is_met(answer) == (case.bank.storage == "float32")
+    assert expected.matches(answer, tolerance=ELEVEN_BITS)
+    assert expected.matches(answer) == (case.bank.storage == "float32")
 
 
 def test_a_wrong_weight_and_a_wrong_gradient_are_seen(case, expected):
     theta, grad = EngineFormulation(case).one_forward()
-    assert not expected.is_met((theta + 1e-5, grad))  # a hundredth of what fine-tuning moves
-    assert not expected.is_met((theta, 1.001 * grad))
-    assert not expected.is_met((theta, grad.flip(0)))
+    assert not expected.matches((theta + 1e-5, grad))  # a hundredth of what fine-tuning moves
+    assert not expected.matches((theta, 1.001 * grad))
+    assert not expected.matches((theta, grad.flip(0)))
 
 
 def test_a_tower_is_the_same_each_time_and_leaves_the_shared_generator_alone():

@@ -9,7 +9,7 @@ import torch
 
 from atlas_engine.adapt.methods import AUTO, find_method
 from atlas_engine.adapt.settings import FewShotConfig
-from atlas_engine.bank.storage import storage_named, vector_nbytes
+from atlas_engine.bank.storage import find_storage, vector_nbytes
 from atlas_engine.runtime import frozen_copy
 from studies.speed.few_shot_vit import PassCounter, PlainPasses, few_shot_vit
 from studies.speed.vit import CLASSES, SMALL_VIT_L_14, VIT_B_32, VitShape, noise_support, open_random_vit
@@ -33,7 +33,7 @@ def test_the_shapes_are_those_of_clip():
 def test_a_random_session_adapts_with_its_own_bank(session):
     engine, bank = session
     assert bank.storage == "int4"
-    assert bank.nbytes == 2 * vector_nbytes(bank.blocks, storage_named("int4"))
+    assert bank.nbytes == 2 * vector_nbytes(bank.blocks, find_storage("int4"))
     config = FewShotConfig(steps=1, views=1)
     result = engine.few_shot(noise_support(TINY), bank=bank, config=config).result()
     assert result.recipe.classes == CLASSES

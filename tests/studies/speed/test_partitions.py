@@ -28,12 +28,12 @@ def test_every_layout_gives_the_expected_answer_and_a_wrong_one_is_seen(case, la
     one = FoldsFormulation(case, layout, folds=folds)
     answers = one.answer()
     assert len(answers) == folds
-    assert one.is_met(answers)
+    assert one.matches(answers)
     theta, grad = answers[-1]
-    assert not one.is_met([*answers[:-1], (theta + 1e-5, grad)])  # a hundredth of what fine-tuning moves
-    assert not one.is_met([*answers[:-1], (theta, 1.001 * grad)])
+    assert not one.matches([*answers[:-1], (theta + 1e-5, grad)])  # a hundredth of what fine-tuning moves
+    assert not one.matches([*answers[:-1], (theta, 1.001 * grad)])
     if folds > 1:
-        assert not one.is_met(answers[::-1])
+        assert not one.matches(answers[::-1])
 
 
 def test_the_measures_of_a_bank_are_two_bars_with_a_note_on_each_candidate(case):

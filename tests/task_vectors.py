@@ -1,4 +1,4 @@
-"""A small engine with a bank of its own: three random directions, for tests of what draws on donors."""
+"""A small engine with a bank of its own: three random directions, for tests of what draws on task vectors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from atlas_engine.bank.vector import TaskVector, VectorInfo
 from atlas_engine.engine import Atlas
 from tests.engines import tiny_engine
 
-DONORS = ("signs", "flowers", "garments")
+TASK_VECTORS = ("signs", "flowers", "garments")
 
 
 def random_bank(base: Mapping[str, Tensor], *, seed: int = 0) -> TaskVectorBank:
     """Random vectors, each as long as a tenth of the weights, with what a real one says of itself."""
     draw = torch.Generator().manual_seed(seed)
     vectors = []
-    for name in DONORS:
+    for name in TASK_VECTORS:
         moved = {
             key: weight.detach() + 0.1 * _size(weight.detach()) * torch.randn(weight.shape, generator=draw)
             for key, weight in base.items()
@@ -37,7 +37,7 @@ def _size(weight: Tensor) -> Tensor:
     return spread if spread > 0 else weight.square().mean().sqrt()
 
 
-def engine_with_donors(folder: Path, *, seed: int = 0) -> Atlas:
+def engine_with_task_vectors(folder: Path, *, seed: int = 0) -> Atlas:
     """The small engine, with its bank in a file below `folder`."""
     backbone = tiny_engine().backbone
     path = folder / "bank.safetensors"

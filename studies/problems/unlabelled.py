@@ -1,13 +1,13 @@
-"""Rolls of unlabelled images drawn from a folder of classes, clean or corrupted; labels are kept apart.
+"""Problems without labels: images of a folder of classes, clean or corrupted; labels are kept apart.
 
-    drawn = draw_rolls(folder, engine.backbone.preprocessing, max_images=100, seed=0)
+    drawn = draw_unlabelled(folder, engine.backbone.preprocessing, max_images=100, seed=0)
     positions = drawn.positions("few", 20)          # the first twenty images of a third of the classes
-    drawn.corrupted(Corruption.parse("fog:3")).roll(positions)        # what a method sees: pixels and classes
-    drawn.labels[positions]                                           # what the score alone sees
+    drawn.corrupted(Corruption.parse("fog:3")).problem(positions)  # what a method sees: pixels and classes
+    drawn.labels[positions]                                         # what the score alone sees
 
-A seed draws the classes, an order of their images, and which few classes a roll of few classes has. Larger
-rolls begin with smaller ones, and a roll of few classes keeps the order, so all are compared on the same
-images. Nothing but the choice of the few classes depends on a label.
+A seed draws the classes, an order of their images, and which few classes a problem of few classes has. Larger
+problems begin with smaller ones, and a problem of few classes keeps the order, so all are compared on the
+same images. Nothing but the choice of the few classes depends on a label.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from atlas_engine.runtime import generator
 from studies.corruptions import Corruption
 from studies.problems.draw import as_image, draw_classes, read_pixels
 
-__all__ = ["EVERY", "FEW", "PRESENT", "DrawnImages", "DrawnRoll", "draw_rolls"]
+__all__ = ["EVERY", "FEW", "PRESENT", "UnlabelledPool", "UnlabelledProblem", "draw_unlabelled"]
 
 EVERY, FEW = "all", "few"
 PRESENT = (EVERY, FEW)
@@ -37,7 +37,7 @@ FEW_SHARE = 1 / 3
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnRoll:
+class UnlabelledProblem:
     """All that a method may see: images as the tower's pixels, and the classes that are asked for."""
 
     classes: tuple[str, ...]
@@ -49,43 +49,43 @@ class DrawnRoll:
         return tuple(as_image(f"image {n}", pixels) for n, pixels in enumerate(self.pixels, start=1))
 
     def __repr__(self) -> str:
-        return f"DrawnRoll({len(self.pixels)} images, {len(self.classes)} classes)"
+        return f"UnlabelledProblem({len(self.pixels)} images, {len(self.classes)} classes)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DrawnImages:
-    """The images of one seed, and which of them make up its rolls."""
+class UnlabelledPool:
+    """The images of one seed, and which of them make up its problems."""
 
     seed: int
     classes: tuple[str, ...]
     pixels: Tensor  # (N 3 S S) uint8
     labels: Tensor  # (N), for scores alone
-    orders: Mapping[str, tuple[int, ...]]  # EVERY or FEW to positions, the first of a roll first
+    orders: Mapping[str, tuple[int, ...]]  # EVERY or FEW to positions, the first of a problem first
 
     def positions(self, present: str, size: int | None = None) -> list[int]:
-        """The positions of a roll's images; fewer than `size` where there are no more."""
+        """The positions of a problem's images; fewer than `size` where there are no more."""
         return list(self.orders[present][:size])
 
-    def roll(self, positions: Sequence[int]) -> DrawnRoll:
+    def problem(self, positions: Sequence[int]) -> UnlabelledProblem:
         """What may be seen of these images."""
-        return DrawnRoll(self.classes, self.pixels[list(positions)])
+        return UnlabelledProblem(self.classes, self.pixels[list(positions)])
 
-    def corrupted(self, corruption: Corruption) -> DrawnImages:
-        """The same with every image corrupted, each in its own way and alike in all rolls."""
+    def corrupted(self, corruption: Corruption) -> UnlabelledPool:
+        """The same with every image corrupted, each in its own way and alike in all problems."""
         return replace(self, pixels=corruption(self.pixels, seed=self.seed))
 
     def digest(self, positions: Sequence[int]) -> str:
-        """A hash of a roll's pixels, labels and class names."""
+        """A hash of a problem's pixels, labels and class names."""
         kept = list(positions)
         digest = hashlib.sha256(repr((self.classes, self.labels[kept].tolist())).encode())
         digest.update(self.pixels[kept].numpy().data)
         return digest.hexdigest()
 
     def __repr__(self) -> str:
-        return f"DrawnImages(seed {self.seed}, {len(self.labels)} images, {len(self.classes)} classes)"
+        return f"UnlabelledPool(seed {self.seed}, {len(self.labels)} images, {len(self.classes)} classes)"
 
 
-def draw_rolls(
+def draw_unlabelled(
     folder: ClassFolder,
     shape: Preprocessing,
     *,
@@ -93,15 +93,15 @@ def draw_rolls(
     max_classes: int | None = None,
     present: Sequence[str] = PRESENT,
     seed: int,
-) -> DrawnImages:
-    """The rolls of this seed, of at most `max_images` images; no other image is read, and none twice."""
+) -> UnlabelledPool:
+    """The problems of this seed, of at most `max_images` images; no other image is read, and none twice."""
     drawn = draw_classes(folder, max_classes, seed=seed)
     orders = {
         name: order[:max_images] for name, order in _orders(drawn, seed=seed).items() if name in present
     }
     items = sorted(set().union(*orders.values()))
     position = {item: index for index, item in enumerate(items)}
-    return DrawnImages(
+    return UnlabelledPool(
         seed,
         drawn.display_names,
         read_pixels([drawn.items[item] for item in items], shape),

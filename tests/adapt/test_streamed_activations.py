@@ -15,7 +15,7 @@ from PIL import Image as PILImage
 from atlas_engine import engine as engine_module
 from atlas_engine.adapt.few_shot import FewShotConfig
 from atlas_engine.adapt.samplers import UnlabelledSampler, Views
-from atlas_engine.adapt.streamed import StreamedActivations, split_activations, take_rows
+from atlas_engine.adapt.streamed_activations import StreamedActivations, split_activations, take_rows
 from atlas_engine.adapt.trainable_part import FrozenSplit
 from atlas_engine.adapt.unlabelled import TestTimeConfig
 from atlas_engine.data import preprocess

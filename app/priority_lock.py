@@ -21,14 +21,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["DEVICE", "READING", "Turn", "in_turns"]
+__all__ = ["DEVICE", "READING", "PriorityLock", "hold_each_step"]
 
 PATIENCE_SECONDS = 1.0  # one that is not urgent waits so long for those that are, then goes first
 
 Handler = Callable[..., Any]
 
 
-class Turn:
+class PriorityLock:
     """A lock for which those who are urgent wait less; within their kind, first come, first served."""
 
     def __init__(self) -> None:
@@ -98,15 +98,15 @@ class Turn:
         return self._urgent[0]
 
 
-DEVICE = Turn()
+DEVICE = PriorityLock()
 """The device on which this process computes."""
 
-READING = Turn()
+READING = PriorityLock()
 """The helper process that decodes images."""
 
 
-def in_turns(handler: Handler, turn: Turn, *, urgent: bool) -> Handler:
-    """The handler, holding `turn` for each of its steps; a handler without steps holds it throughout."""
+def hold_each_step(handler: Handler, lock: PriorityLock, *, urgent: bool) -> Handler:
+    """The handler, holding `lock` for each of its steps; a handler without steps holds it throughout."""
     if inspect.isgeneratorfunction(handler):
 
         @functools.wraps(handler)
@@ -114,7 +114,7 @@ def in_turns(handler: Handler, turn: Turn, *, urgent: bool) -> Handler:
             steps = handler(*values)
             try:
                 while True:
-                    with turn.hold(urgent=urgent):
+                    with lock.hold(urgent=urgent):
                         try:
                             step = next(steps)
                         except StopIteration:
@@ -127,7 +127,7 @@ def in_turns(handler: Handler, turn: Turn, *, urgent: bool) -> Handler:
 
     @functools.wraps(handler)
     def call(*values: object) -> Any:  # noqa: ANN401 - whatever the handler gives
-        with turn.hold(urgent=urgent):
+        with lock.hold(urgent=urgent):
             return handler(*values)
 
     return call
