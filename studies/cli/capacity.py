@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from atlas_engine.cli.options import PATH, command, json_file_option, positive, word_list
+from atlas_engine.cli.options import PATH, command, json_file_option, parse_words, positive
 from atlas_engine.cli.output import emit, write_json
 from atlas_engine.errors import EvalError
 from atlas_engine.views.tables import table
@@ -21,7 +21,7 @@ SHARE = 0.95  # of the visitors, whom the longest wait is promised
 
 def _numbers(text: str) -> tuple[float, ...]:
     try:
-        found = tuple(float(word) for word in word_list(text))
+        found = tuple(float(word) for word in parse_words(text))
     except ValueError:
         raise click.BadParameter(f"'{text}' is no list of numbers.") from None
     if not found or min(found) <= 0:
