@@ -35,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
         serve(Path(name), ATLAS_PROXIES="127.0.0.1") as server,
     ):
         _say(f"serving at {server.address}; load {_load()}")
-        promises, crowd, memory = _measure(server, Path(name), visitors=given.visitors, runs=given.runs)
+        promises, crowd, memory = _measure(
+            server, Path(name), visitors=given.visitors, runs=given.runs, only_crowd=given.only_crowd
+        )
     rows = [(one.measure, _number(one.value), _number(one.most), one.unit, _mark(one)) for one in promises]
     sys.stdout.write(table(rows, ("measure", "value", "most", "unit", "kept")) + "\n")
     if given.json:
@@ -46,16 +48,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _measure(
-    server: Server, folder: Path, *, visitors: int, runs: int
+    server: Server, folder: Path, *, visitors: int, runs: int, only_crowd: bool
 ) -> tuple[list[Promise], Crowd, list[tuple[int, float]]]:
-    promises = measure_page(server)
-    _say("one visitor")
-    promises += measure_one_visitor(server, folder)
+    promises: list[Promise] = []
+    if not only_crowd:
+        promises += measure_page(server)
+        _say("one visitor")
+        promises += measure_one_visitor(server, folder)
     _say(f"{visitors} visitors at once")
     crowd = measure_crowd(server, visitor_requests(visitors, folder))
     promises += crowd.promises
     memory = []
-    for number, held in measure_memory(server, folder, runs=runs):
+    for number, held in measure_memory(server, folder, runs=0 if only_crowd else runs):
         _say(f"run {number} of {runs}: {held:.0f} MB held")
         memory.append((number, held))
     return [*promises, *([memory_growth(memory)] if memory else [])], crowd, memory
@@ -87,6 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--visitors", type=int, default=20, help="visitors at once (20)")
     parser.add_argument("--runs", type=int, default=200, help="runs over which memory has to stay flat (200)")
+    parser.add_argument(
+        "--only-crowd", action="store_true", help="measure the visitors at once, and nothing else"
+    )
     parser.add_argument("--json", type=Path, help="write what was found to this file")
     return parser
 
