@@ -1,4 +1,4 @@
-"""What several test folders share: the bundled engine, and the development data if it is there."""
+"""What several test folders share: the bundled engine, a browser, and the development data if it is there."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ install_import_hook(
 
 from atlas_engine.engine import Atlas  # noqa: E402
 from atlas_engine.engine import open as open_atlas  # noqa: E402
+from tests.chromium import find_chromium, open_chromium  # noqa: E402
 from tests.drawn import ROOT  # noqa: E402
 
 
@@ -57,3 +58,13 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the development data sets are not on this machine")
     return folder
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A browser for one module; its event loop would stand in the way of tests that have one of their own."""
+    found = find_chromium()
+    if found is None:
+        pytest.skip("Chromium is not installed")
+    with open_chromium(found) as browser:
+        yield browser

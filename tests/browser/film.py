@@ -8,19 +8,18 @@ mistake that is corrected, looking inside and taking away. Everything in it happ
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
 
 from app import text
 from app.examples import APPLES
 from studies.load_test.server import serve
-from tests.browser.conftest import ARGUMENTS, READY
+from tests.browser.conftest import READY
 from tests.browser.steps import ANSWERS, give, panel, start_empty, wait_for_images, wait_until_it_hears
+from tests.chromium import find_chromium, open_chromium
 
 FRAME = (1000, 720)  # pixels of a frame as it is taken
 CARD = (1200, 630)
@@ -83,20 +82,20 @@ def join_frames(frames: list[Path], target: Path) -> None:
 def main(folder: Path) -> int:
     """Take all pictures into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    chromium = find_chromium()
+    if chromium is None:
+        sys.exit("Chromium is not installed.")
     with (
         tempfile.TemporaryDirectory() as files,
         serve(Path(files)) as server,
-        sync_playwright() as playwright,
+        open_chromium(chromium) as browser,
     ):
-        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         for size, name in ((CARD, "card"), ((1280, 820), "first-page")):
             page = _open(browser, server.address, size)
             wait_for_images(page)
             page.screenshot(path=folder / f"{name}.png")
         frames = take_film(_open(browser, server.address, FRAME))
         join_frames(frames, folder / "film.png")
-        browser.close()
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 
 import pytest
 
@@ -33,28 +32,18 @@ def page_file(engine, examples, tmp_path_factory):
 
 
 @pytest.fixture
-def page(page_file):
+def page(chromium, page_file):
     """The page in a browser of its own; afterwards nothing may have been asked of anybody, or gone wrong."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.skip("Chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
     asked, complaints = [], []
-    camera = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *camera]
-        )
-        opened = browser.new_page()
-        opened.set_default_timeout(SECONDS)
-        opened.on("request", lambda request: asked.append(request.url))
-        opened.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-        opened.on("pageerror", lambda error: complaints.append(str(error)))
-        opened.goto(page_file.as_uri())
-        opened.wait_for_selector("body[data-state=ready]")
-        yield opened
-        browser.close()
+    opened = chromium.new_page()
+    opened.set_default_timeout(SECONDS)
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.goto(page_file.as_uri())
+    opened.wait_for_selector("body[data-state=ready]")
+    yield opened
+    opened.close()
     assert complaints == []
     assert [url for url in asked if not url.startswith(("blob:", "data:"))] == [page_file.as_uri()]
 
