@@ -1,11 +1,13 @@
 # aTLAS Studio. Two commands: `make demo` serves the app, `make test` runs everything that is checked.
 #   make demo PORT=8000   another port
 #   make test ARGS="-k predict"   some tests only
+#   make test WORKERS=0           in one process, for a debugger
 
 PYTHON ?= python3
 VENV ?= .venv
 PORT ?= 7860
 ARGS ?=
+WORKERS ?= 2
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -17,8 +19,9 @@ NPM := node_modules/onnxruntime-web/package.json
 demo: $(VENV)/.app
 	$(BIN)/python -m app --port $(PORT)
 
+# A file's tests run one after another in one of the workers, each of which computes in one thread.
 test: $(VENV)/.dev browser $(NPM)
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

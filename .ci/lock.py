@@ -21,9 +21,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from pip._internal.models.index import PyPI
 
 ROOT = Path(__file__).resolve().parent.parent
-INDEX = "https://pypi.org/simple/{name}/"
+INDEX = PyPI.simple_url + "/{name}/"
 PYTHON = (3, 11)
 LEFT_OUT = {"torch"}
 ONLY_ON = {"triton": ' ; platform_system == "Linux" and platform_machine == "x86_64"'}  # has no other wheels
