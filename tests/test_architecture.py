@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 
@@ -66,6 +67,7 @@ def sources(*folders):
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+@functools.cache
 def imports(path):
     """Every module that a file imports, at its top or inside its functions."""
     found = set()
@@ -76,7 +78,7 @@ def imports(path):
             found.add(node.module)
             if node.module == "atlas_engine":
                 found |= {f"atlas_engine.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def part_of(module):

@@ -50,7 +50,7 @@ __all__ = [
 DONE, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 130, 141
 ENTRY_POINTS = "atlas_engine.commands"
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"  # of a clone; no wheel has it
-STUDIES = ("bank sets", "bench", "eval", "model")  # documented commands that the studies add
+STUDIES = ("bank dummy", "bank sets", "bench", "eval", "model")  # documented commands that the studies add
 
 
 class CommandRow(NamedTuple):
