@@ -1,11 +1,13 @@
 """Turns on what there is only one of: the device, and the process that reads images.
 
-Learning takes minutes, a question a moment. A run gives its turn back after each step, and a question that
-waits goes first, so nobody who only asks waits longer than for one step. While a run or a question reads
-images it needs no device, and gives it back meanwhile.
+Learning takes minutes, a question a moment. A run gives its turn back after each step, and within a step
+between two passes of the model; a question that waits goes first. So nobody who only asks waits longer than
+for one pass, which is a part of a second, where a step of a large batch takes ten. While a run or a question
+reads images it needs no device, and gives it back meanwhile.
 
     with DEVICE.hold(urgent=True): ...          # one holder at a time in this process
     with DEVICE.paused(): ...                   # inside of it: others may take their turn
+    DEVICE.give_way()                           # inside of it: whoever waits goes first
 """
 
 from __future__ import annotations
@@ -68,6 +70,12 @@ class PriorityLock:
             yield
         finally:
             self._acquire(urgent)
+
+    def give_way(self) -> None:
+        """Let whoever waits have this thread's turn, and take it again after them."""
+        if self._urgent or self._patient:
+            with self.paused():
+                pass
 
     def _acquire(self, urgent: bool) -> None:
         with self._changed:

@@ -35,11 +35,12 @@ from app.edge import EdgeState, RequestGuard
 from app.front import FrontPage, card_routes
 from app.health import Health, health_routes
 from app.hosts import AllowedHosts
+from app.kept_answers import KeptAnswers
 from app.lane import FairQueue, Listeners, use_fair_queue
 from app.limits import LIMITS
 from app.metrics import Metrics
 from app.routes import allowed_routes
-from app.runtime import limit_malloc_arenas, release_memory, resident_memory
+from app.runtime import keep_from_collector, limit_malloc_arenas, release_memory, resident_memory
 from app.session import PageRuns
 from app.storage import Storage
 from app.uploads_route import upload_route
@@ -102,6 +103,7 @@ class LiveServer:
 
     def wait(self, stop_request: StopRequest, log: Callable[[str], object]) -> None:
         """Serve until a signal comes, then drain."""
+        keep_from_collector()
         log(text.server.stopping(stop_request.wait()))
         self.drain()
         log(text.server.STOPPED)
@@ -202,7 +204,11 @@ def serve(
         page, listeners=listeners, metrics=metrics, note_session=owners.note, stop_run=runs.learning.stop
     )
     connections = ConnectionLimits(edge.proxies, metrics, most=raise_file_limit())
-    front = [Middleware(GZipMiddleware, minimum_size=COMPRESSED_NBYTES), Middleware(FrontPage)]
+    front = [
+        Middleware(KeptAnswers),
+        Middleware(GZipMiddleware, minimum_size=COMPRESSED_NBYTES),
+        Middleware(FrontPage),
+    ]
     guard = Middleware(RequestGuard, state=edge)
     _, address, _ = page.launch(
         server_name=host,

@@ -31,6 +31,7 @@ from pathlib import Path
 import atlas_engine as atlas
 from app import text
 from app.limits import LIMITS
+from app.priority_lock import DEVICE
 
 __all__ = [
     "BUNDLED",
@@ -229,8 +230,12 @@ class StopSignal:
             self._run.cancel()
 
     def follow(self, run: atlas.Run[atlas.AdaptResult]) -> Iterator[atlas.Step]:
-        """The steps of a run, which the signal cancels: at once, or from another process after a step."""
+        """The steps of a run, which the signal cancels: at once, or from another process after a step.
+
+        Between two passes of the model the run gives the device to those who wait for it.
+        """
         self._run = run
+        run.call_between_passes(DEVICE.give_way)
         if self.is_set:
             run.cancel()
         for step in run:

@@ -203,6 +203,20 @@ class RunState(str, Enum):
     failed = "failed"
 
 
+class _RunFlag(threading.Event):
+    """Ends a run when it is set. A run asks it between any two passes of the model, and it calls then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.between_passes: Callable[[], object] | None = None
+
+    def is_set(self) -> bool:
+        """Whether to stop, after the call."""
+        if self.between_passes is not None:
+            self.between_passes()
+        return super().is_set()
+
+
 class Run(Generic[Result]):
     """A lazy run: its steps as they happen, then its result.
 
@@ -213,7 +227,7 @@ class Run(Generic[Result]):
     def __init__(self, start: Callable[[threading.Event], Generator[Step, None, Result]]) -> None:
         """``start`` takes the flag that asks the run to stop; it yields steps and returns the result."""
         self._start = start
-        self._stop = threading.Event()
+        self._stop = _RunFlag()
         self._steps: Generator[Step, None, Result] | None = None
         self._history: list[Step] = []
         self._result: tuple[Result] | None = None  # a tuple, because a result may be None
@@ -246,6 +260,13 @@ class Run(Generic[Result]):
     def cancel(self) -> None:
         """Ask the run to end, within one micro-batch; ``result()`` then returns what it had by then."""
         self._stop.set()
+
+    def call_between_passes(self, callback: Callable[[], object]) -> None:
+        """Call this between any two passes of the model, also within a step: others may use the device then.
+
+        It is called in the thread that takes the step, and must not ask for the run's steps or its result.
+        """
+        self._stop.between_passes = callback
 
     def result(self) -> Result:
         """The result, after the steps that are left. An error in a step is raised here again."""

@@ -3,6 +3,8 @@
     python -m studies.load_test.attack                              the short form, about ten minutes
     python -m studies.load_test.attack --clients 20 50 200 --soak-seconds 3600 --inputs 2000 \
         --write assets/bench/ATTACK.md                               the long form
+    python -m studies.load_test.attack --only soak --soak-seconds 3600 --merge assets/bench/ATTACK.md
+                                                                    one row of the table, an hour and some
 
 Nothing leaves this machine: the server is started here, listens on 127.0.0.1, and ends with the command.
 """
@@ -12,11 +14,12 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,6 +33,8 @@ from studies.load_test.server import ROOT, Server, start_server, stop_server
 __all__ = ["AttackRow", "main"]
 
 STALL_SECONDS = 2.0  # the longest that an innocent visitor's page may take under any attack
+LOAD = "load: visitors at once"
+FAULTS = ("SIGTERM", "SIGKILL, damaged cache", "a damaged bank")  # measured together, after everything else
 HEADINGS = ("attack", "tried", "crashed", "hung", "wrong", "longest page", "held", "more")
 
 
@@ -40,37 +45,50 @@ class AttackRow:
     name: str
     outcome: AttackOutcome
     stall: float | None = None
+    failures: int = 0  # fetches of the innocent visitor that were not answered
 
     @property
     def held(self) -> bool:
-        """Whether the server held: nothing crashed, hung or went wrong, and the page came in time."""
-        return self.outcome.held and (self.stall is None or self.stall <= STALL_SECONDS)
+        """Whether the server held: nothing crashed, hung or went wrong, and the page always came in time."""
+        in_time = self.stall is None or self.stall <= STALL_SECONDS
+        return self.outcome.held and in_time and not self.failures
 
     def cells(self) -> tuple[str, ...]:
         """As a row of the table."""
         one = self.outcome
         counts = (str(one.tried), str(one.crashed), str(one.hung), str(one.wrong))
         stall = "" if self.stall is None else f"{self.stall:.2f} s"
-        return (self.name, *counts, stall, "yes" if self.held else "NO", one.note)
+        lost = f"the page failed {self.failures} times" if self.failures else ""
+        note = "; ".join(part for part in (one.note, lost) if part)
+        return (self.name, *counts, stall, "yes" if self.held else "NO", note)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Attack, print a table, write the document; 1 when something did not hold."""
     given = _parser().parse_args(arguments)
     scale = AttackScale(given.inputs, tuple(given.clients), given.soak_seconds)
-    chosen = {name: attack for name, attack in ATTACKS.items() if not given.only or given.only in name}
+    titles = (*ATTACKS, LOAD, *FAULTS)
+    unknown = [part for part in given.only if not any(part in title for title in titles)]
+    if unknown:
+        sys.stderr.write(f"no attack has {unknown[0]!r} in its name. There are: {'; '.join(titles)}.\n")
+        return 2
+
+    def is_chosen(title: str) -> bool:
+        return not given.only or any(part in title for part in given.only)
+
     with TemporaryDirectory(prefix="atlas-attack-") as name:
         folder = Path(name)
         server = _start(folder)
         idle = server.resident_megabytes or 0.0
         rows: list[AttackRow] = []
         try:
-            for title, attack in chosen.items():
-                rows.append(_measure(title, server, lambda one=attack: one(server, folder, scale)))
-            if not given.only or given.only in "load":
+            for title, attack in ATTACKS.items():
+                if is_chosen(title):
+                    rows.append(_measure(title, server, lambda one=attack: one(server, folder, scale)))
+            if is_chosen(LOAD):
                 rows += _measure_load(server, folder, scale)
             memory = (idle, server.peak_megabytes or 0.0, server.resident_megabytes or 0.0)
-            if not given.only:
+            if any(is_chosen(title) for title in FAULTS):
                 rows += _measure_faults(server, folder)
         finally:
             stop_server(server)
@@ -78,9 +96,12 @@ def main(arguments: list[str] | None = None) -> int:
     sys.stdout.write(table(cells, HEADINGS) + "\n")
     facts = f"{memory[0]:.0f} MB idle, {memory[1]:.0f} MB at the peak, {memory[2]:.0f} MB at the end"
     sys.stdout.write(f"memory of the server: {facts}\n")
+    command = f"python -m studies.load_test.attack {shlex.join(arguments or sys.argv[1:])}".rstrip()
     if given.write:
-        command = " ".join(["python -m studies.load_test.attack", *(arguments or sys.argv[1:])])
         given.write.write_text(_document(cells, facts, command=command), encoding="utf-8")
+    if given.merge:
+        merged = merge_rows(given.merge.read_text(encoding="utf-8"), cells, command=command)
+        given.merge.write_text(merged, encoding="utf-8")
     return 0 if all(row.held for row in rows) else 1
 
 
@@ -95,7 +116,7 @@ def _measure(title: str, server: Server, attack: object) -> AttackRow:
             Exception
         ) as error:  # an attack that cannot be carried out is told of, and the next one is tried
             outcome = AttackOutcome(1, crashed=1, note=f"{type(error).__name__}: {error}"[:120])
-    row = AttackRow(title, outcome, innocent.longest_seconds)
+    row = AttackRow(title, outcome, innocent.longest_seconds, innocent.failures)
     _say("  " + " | ".join(row.cells()[1:]))
     return row
 
@@ -106,7 +127,10 @@ def _measure_load(server: Server, folder: Path, scale: AttackScale) -> list[Atta
         for count, outcome in load(server, folder, scale):
             rows.append(AttackRow(f"load: {count} visitors at once", outcome))
             _say("  " + " | ".join(rows[-1].cells()))
-    return [*rows[:-1], AttackRow(rows[-1].name, rows[-1].outcome, innocent.longest_seconds)] if rows else []
+    if not rows:
+        return []
+    last = replace(rows[-1], stall=innocent.longest_seconds, failures=innocent.failures)
+    return [*rows[:-1], last]
 
 
 def _measure_faults(server: Server, folder: Path) -> list[AttackRow]:
@@ -117,7 +141,7 @@ def _measure_faults(server: Server, folder: Path) -> list[AttackRow]:
     code = server.process.wait(timeout=30)
     left = _files_below(uploads)
     note = f"exit {code} in {time.monotonic() - start:.1f} s, {left} files left"
-    rows = [AttackRow("SIGTERM", AttackOutcome(1, crashed=int(code != 0), wrong=left, note=note))]
+    rows = [AttackRow(FAULTS[0], AttackOutcome(1, crashed=int(code != 0), wrong=left, note=note))]
 
     killed = _start(folder)
     with httpx.Client(timeout=60) as client:
@@ -133,11 +157,7 @@ def _measure_faults(server: Server, folder: Path) -> list[AttackRow]:
     left = _files_below(uploads)
     stop_server(again)
     note = f"{before} files after the kill, {left} after the next start; ready with a damaged cache: {ready}"
-    rows.append(
-        AttackRow(
-            "SIGKILL, damaged cache", AttackOutcome(1, crashed=int(ready != 200), wrong=left, note=note)
-        )
-    )
+    rows.append(AttackRow(FAULTS[1], AttackOutcome(1, crashed=int(ready != 200), wrong=left, note=note)))
     return [*rows, _measure_damaged_bank(folder)]
 
 
@@ -155,7 +175,7 @@ def _measure_damaged_bank(folder: Path) -> AttackRow:
     )  # not ready, or the bundled one under a banner
     note = f"/readyz {answer.status_code}, the page {page.status_code}"
     return AttackRow(
-        "a damaged bank",
+        FAULTS[2],
         AttackOutcome(1, crashed=int(page.status_code != 200), wrong=int(not told), note=note),
     )
 
@@ -166,6 +186,27 @@ def _start(folder: Path, **environment: str) -> Server:
 
 def _files_below(folder: Path) -> int:
     return sum(path.is_file() and path.name != ".lock" for path in folder.rglob("*"))
+
+
+def merge_rows(document: str, cells: list[tuple[str, ...]], *, command: str) -> str:
+    """The document with these rows in place of those of the same attacks, and the command that made them.
+
+    The other rows stay as an earlier command left them.
+    """
+    lines = document.splitlines()
+    for row in cells:
+        line = "| " + " | ".join(row) + " |"
+        places = [at for at, old in enumerate(lines) if old.startswith(f"| {row[0]} |")]
+        last = max(at for at, old in enumerate(lines) if old.startswith("| "))
+        if places:
+            lines[places[0]] = line
+        else:
+            lines.insert(last + 1, line)
+    fences = [at for at, line in enumerate(lines) if line == "```"]
+    made = f"{command}  # {', '.join(row[0] for row in cells)}"
+    if made not in lines:
+        lines.insert(fences[1], made)
+    return "\n".join(lines) + "\n"
 
 
 def _document(cells: list[tuple[str, ...]], memory: str, *, command: str) -> str:
@@ -199,7 +240,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m studies.load_test.attack",
         description="Attack a server of our own on loopback, within bounds, and say what held.",
         epilog="examples:\n  python -m studies.load_test.attack --write assets/bench/ATTACK.md\n"
-        "  python -m studies.load_test.attack --only JSON --inputs 50",
+        "  python -m studies.load_test.attack --only JSON 'zip bombs' --inputs 50\n"
+        "  python -m studies.load_test.attack --only soak --soak-seconds 3600 --merge assets/bench/ATTACK.md",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     usual = AttackScale()
@@ -210,8 +252,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--soak-seconds", type=float, default=usual.soak_seconds, help="seconds of the soak (60)"
     )
-    parser.add_argument("--only", default="", help="run the attacks whose name has this in it")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="run only attacks whose name has one of these in it",
+    )
     parser.add_argument("--write", type=Path, help="write the table to this file, as Markdown")
+    parser.add_argument("--merge", type=Path, help="put the rows into the table of this file")
     return parser
 
 

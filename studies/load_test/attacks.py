@@ -46,6 +46,7 @@ ROUTES = (
     "token",
 )
 FLOODED = 600  # connections
+IDLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,13 @@ def client_from(source: str = EVIL) -> httpx.Client:
 def visitor(server: Server, number: int) -> Client:
     """A client of the endpoints with an address of its own: loopback is a trusted proxy here."""
     forwarded = f"198.51.{100 + number // 250}.{number % 250 + 1}"
-    return Client(server.address, verbose=False, headers={"x-forwarded-for": forwarded}, download_files=False)
+    return Client(
+        server.address,
+        verbose=False,
+        headers={"x-forwarded-for": forwarded},
+        download_files=False,
+        httpx_kwargs={"timeout": PATIENCE},  # by default it gives up after 5 s, as on a busy machine it must
+    )
 
 
 def read_gauge(server: Server, name: str) -> float:
@@ -94,7 +101,21 @@ def read_gauge(server: Server, name: str) -> float:
     return float(found[1]) if found else float("nan")
 
 
+def _refused_streams(server: Server) -> float:
+    """How many requests for the stream of answers were not served: gradio_client takes that for its end."""
+    said = httpx.get(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=PATIENCE).text
+    rows = re.findall(r'^\w+\{([^}]*route="queue/data"[^}]*)\} (\S+)$', said, re.MULTILINE)
+    return sum(float(number) for labels, number in rows if '"200"' not in labels)
+
+
 # ---- requests
+
+
+def attack_nothing(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001 - as all attacks
+    """No attack: how long the page takes on this machine at this moment, for comparison."""
+    time.sleep(IDLE_SECONDS)
+    busy = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
+    return AttackOutcome(0, note=f"load of the machine {busy} on {os.cpu_count()} cores")
 
 
 def attack_routes(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001 - as all attacks
@@ -272,25 +293,29 @@ def attack_stop_while_reading(server: Server, folder: Path, scale: AttackScale) 
 def attack_zip_bombs(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:  # noqa: ARG001
     """Zips that unpack to far more than they say, by eight clients at once."""
     bomb = zip_bomb(folder / "bomb.zip")
+    streams = _refused_streams(server)
 
     def send(number: int) -> str:
-        client = visitor(server, 10 + number)
         try:
-            client.predict(archive=handle_file(bomb), samples=[], api_name="/adapt")
+            with contextlib.closing(visitor(server, 10 + number)) as client:
+                client.predict(archive=handle_file(bomb), samples=[], api_name="/adapt")
             return "taken"
         except CancelledError:
-            return "lost"  # the client gave up on the stream of its answers
+            return "lost"  # the stream of its answers ended before the answer came
+        except httpx.TimeoutException:
+            return "hung"
         except (AppError, QueueError) as refusal:
             return str(refusal)
-        finally:
-            client.close()
 
     with ThreadPoolExecutor(8) as senders:
         said = list(senders.map(send, range(8)))
+    note = f"{bomb.stat().st_size // 1000} kB → 300 MB"
+    if "lost" in said:
+        note += (
+            f"; {said.count('lost')} lost their stream, {_refused_streams(server) - streams:.0f} refused it"
+        )
     crashed = sum("our side" in one or one == "lost" for one in said)
-    return AttackOutcome(
-        8, crashed=crashed, wrong=said.count("taken"), note=f"{bomb.stat().st_size // 1000} kB → 300 MB"
-    )
+    return AttackOutcome(8, crashed=crashed, hung=said.count("hung"), wrong=said.count("taken"), note=note)
 
 
 # ---- the lane
@@ -419,29 +444,74 @@ def kill_decoder(server: Server, folder: Path, scale: AttackScale) -> AttackOutc
 
 
 def soak(server: Server, folder: Path, scale: AttackScale) -> AttackOutcome:
-    """Questions and short runs, one after the other, for so many seconds: nothing may grow."""
+    """Questions and short runs, one after the other, for so many seconds: nothing may grow.
+
+    Memory and descriptors are compared with those after a third of the time. Files stay for as long as the
+    page promises, so their number is compared with that at the end of that time, where the soak is longer.
+    """
     archive, image = _example_zip(folder / "soak.zip"), Path(ASK_EXAMPLES[0].paths[0])
-    samples: list[tuple[float, int, int]] = []
-    start, number = time.monotonic(), 0
-    while time.monotonic() - start < scale.soak_seconds:
-        client = visitor(server, 300 + number % 200)
+    samples: list[_SoakSample] = []
+    start, failed = time.monotonic(), 0
+    while (seconds := time.monotonic() - start) < scale.soak_seconds:
+        try:
+            _visit_once(
+                server, image, archive if len(samples) % 5 == 0 else None, number=300 + len(samples) % 200
+            )
+        except (
+            httpx.HTTPError,
+            CancelledError,
+        ):  # one visit that fails is counted, and does not end the soak
+            failed += 1
+        samples.append(_SoakSample.of(server, seconds))
+    return _judge_soak(samples, failed=failed, seconds=scale.soak_seconds)
+
+
+@dataclass(frozen=True)
+class _SoakSample:
+    """What the server holds after a visit."""
+
+    seconds: float
+    megabytes: float
+    files: int
+    file_megabytes: float
+    descriptors: int
+
+    @classmethod
+    def of(cls, server: Server, seconds: float) -> _SoakSample:
+        sizes = []
+        for path in (server.folder / "uploads").rglob("*"):
+            with contextlib.suppress(OSError):  # swept away meanwhile
+                if path.is_file():
+                    sizes.append(path.stat().st_size)
+        held, descriptors = server.resident_megabytes or 0.0, server.open_files or 0
+        return cls(seconds, held, len(sizes), sum(sizes) / 1e6, descriptors)
+
+
+def _visit_once(server: Server, image: Path, archive: Path | None, *, number: int) -> None:
+    """A visitor with a question, and with a short run where there is something to learn from."""
+    with contextlib.closing(visitor(server, number)) as client:
         _predict(client, [image])
-        if number % 5 == 0:
+        if archive is not None:
             with contextlib.suppress(AppError, QueueError):
-                client.predict(
-                    archive=handle_file(archive), samples=[], method="text-probe", steps=1, api_name="/adapt"
-                )
-        client.close()
-        number += 1
-        files = [path for path in (server.folder / "uploads").rglob("*") if path.is_file()]
-        samples.append((server.resident_megabytes or 0.0, len(files), server.open_files or 0))
-    warm = samples[len(samples) // 3]
-    last = samples[-1]
+                given = {"archive": handle_file(archive), "samples": [], "method": "text-probe", "steps": 1}
+                client.predict(**given, api_name="/adapt")
+
+
+def _judge_soak(samples: Sequence[_SoakSample], *, failed: int, seconds: float) -> AttackOutcome:
+    """Whether memory, descriptors and files stayed flat."""
+    warm, last = samples[len(samples) // 3], samples[-1]
+    settled = next((one for one in samples if one.seconds > 60 * LIMITS.longest_stay_minutes), last)
+    grew = [
+        last.megabytes > warm.megabytes + 100,
+        last.descriptors > warm.descriptors + 50,
+        last.files > 1.25 * settled.files + 20,
+    ]
     note = (
-        f"{number} visits in {scale.soak_seconds:.0f} s; memory {warm[0]:.0f} → {last[0]:.0f} MB, "
-        f"files {warm[1]} → {last[1]}, descriptors {warm[2]} → {last[2]}"
+        f"{len(samples)} visits in {seconds:.0f} s, {failed} failed; memory {warm.megabytes:.0f} → "
+        f"{last.megabytes:.0f} MB, files {warm.files} → {last.files} ({last.file_megabytes:.0f} MB), "
+        f"descriptors {warm.descriptors} → {last.descriptors}"
     )
-    return AttackOutcome(number, wrong=int(last[0] > warm[0] + 100 or last[2] > warm[2] + 50), note=note)
+    return AttackOutcome(len(samples), crashed=failed, wrong=sum(grew), note=note)
 
 
 def _predict(client: Client, images: Sequence[Path]) -> tuple[dict[str, list[object]] | None, bool]:
@@ -468,6 +538,7 @@ def _children(pid: int) -> list[int]:
 
 
 ATTACKS: dict[str, Attack] = {
+    "nothing, for comparison": attack_nothing,
     "routes that the page does not need": attack_routes,
     "broken JSON": attack_json,
     "60 MiB of JSON, 20 at once": attack_large_json,

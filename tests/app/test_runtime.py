@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import subprocess
 import sys
 
 import pytest
 
+from app.runtime import keep_from_collector
 from tests.drawn import ROOT
 
 CODE = """
@@ -42,3 +44,12 @@ def test_many_threads_share_few_heaps():
         [sys.executable, "-c", CODE.format(root=str(ROOT))], capture_output=True, text=True, check=True
     )
     assert 1 <= done.stderr.count("Arena") <= 2
+
+
+def test_what_is_there_when_serving_begins_is_not_looked_through_again():
+    before = gc.get_freeze_count()
+    try:
+        assert keep_from_collector() > before + 10_000
+        assert len(gc.get_objects()) < 1000
+    finally:
+        gc.unfreeze()

@@ -18,7 +18,10 @@ from app.lane import FairQueue, Listeners, use_fair_queue
 from app.limits import Limits
 from app.metrics import Metrics
 from app.priority_lock import DEVICE, PriorityLock, hold_each_step
+from app.session import StopSignal
 from app.visitors import FairSessions, SessionOwners
+from atlas_engine.result import Run
+from tests.test_result import make_step
 
 pytestmark = pytest.mark.anyio
 
@@ -165,6 +168,34 @@ def test_a_question_waits_for_one_step_of_a_run_and_not_for_the_run():
     run.join()
     assert order.index("asked") < 20
     assert order[-1] == 49
+
+
+def test_a_question_waits_for_one_pass_of_a_step_and_not_for_the_step():
+    """A step of the paper's batches took ten seconds, and a question waited for two of them."""
+    asked, learning = threading.Event(), threading.Event()
+
+    def start(stop):
+        passes = 0
+        while passes < 1000 and not stop.is_set():  # one step, which ends early once somebody could ask
+            learning.set()
+            time.sleep(0.005)
+            passes = 1000 if asked.is_set() else passes + 1
+        yield make_step(0, of=1, values={})
+        return asked.is_set()
+
+    run, came_between = Run(start), []
+
+    def learn():
+        for step in StopSignal().follow(run):
+            came_between.append(asked.is_set())
+            yield step
+
+    runner = threading.Thread(target=lambda: list(hold_each_step(learn, DEVICE, urgent=False)()))
+    runner.start()
+    assert learning.wait(10)
+    hold_each_step(asked.set, DEVICE, urgent=True)()
+    runner.join()
+    assert came_between == [True]
 
 
 def test_questions_without_end_do_not_stop_learning():
