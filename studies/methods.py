@@ -426,10 +426,12 @@ class UnlabelledSolver:
     bank: TaskVectorBank | None = None
     config: TestTimeConfig | None = None
     templates: tuple[str, ...] | None = None  # of the class names; None for the model's own
+    prototypes: str = ""  # a hash of the images that stand for class names; empty where names do
 
     def facts(self, method: UnlabelledStudyMethod) -> dict[str, Any]:
         """What a method's answers depend on besides the model and the images."""
-        return {**method.facts(self), **_template_facts(self.templates)}
+        named = {"prototypes": self.prototypes} if self.prototypes else {}
+        return {**method.facts(self), **_template_facts(self.templates), **named}
 
     @property
     def budget(self) -> TestTimeRunSettings:

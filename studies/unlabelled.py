@@ -11,15 +11,21 @@ same. Labels are for the score alone.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+import torch
+
 from atlas_engine.adapt.settings import TestTimeConfig
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
+from atlas_engine.engine import Atlas
 from atlas_engine.errors import ConfigError
+from atlas_engine.heads.base import class_prototypes
 from studies.corruptions import Corruption
 from studies.grid import Cell, Ledger, OnStart, StudyRow, drop_repeats, ignore_note, run_grid
 from studies.learning import PRODUCT, LearningSettings
@@ -31,9 +37,11 @@ from studies.methods import (
     UnlabelledSolver,
     UnlabelledStudyMethod,
 )
+from studies.problems.draw import draw_classes, draw_per_class, read_pixels
+from studies.problems.few_shot import unit_features
 from studies.problems.unlabelled import PRESENT, UnlabelledPool, draw_unlabelled
 
-__all__ = ["CLEAN", "WHOLE", "UnlabelledRow", "UnlabelledStudySettings", "run_unlabelled"]
+__all__ = ["CLEAN", "WHOLE", "UnlabelledRow", "UnlabelledStudySettings", "name_by_images", "run_unlabelled"]
 
 CLEAN = "none"
 """The corruption of a row whose images are as they are."""
@@ -60,6 +68,9 @@ class UnlabelledStudySettings(LearningSettings):
     seeds: int = setting(3, help="draws from each folder", low=1)
     max_classes: int | None = setting(None, help="most classes that are asked for, drawn by seed", low=2)
     max_size: int | None = setting(None, help=f"most images that {WHOLE} stands for", low=1)
+    prototypes: int = setting(
+        0, help="images of a class whose mean stands for its name, for a tower that reads none", low=0
+    )
     steps: int | None = setting(
         None, help="optimiser steps of all that train, or more for the epochs", low=0, unset=PRODUCT
     )
@@ -125,6 +136,10 @@ def run_unlabelled(
     """Every row, and whether it was measured now."""
 
     def cells_of(dataset: str, folder: ClassFolder, seed: int) -> Iterator[Cell[UnlabelledRow]]:
+        own = solver
+        if settings.prototypes:
+            folder = draw_classes(folder, settings.max_classes, seed=seed)
+            own, folder = name_by_images(solver, folder, settings.prototypes, seed=seed)
         drawn = draw_unlabelled(
             folder,
             solver.engine.backbone.preprocessing,
@@ -134,12 +149,41 @@ def run_unlabelled(
             seed=seed,
         )
         for corruption in corruptions:
-            trial = _UnlabelledTrial(solver, drawn, dataset, corruption)
+            trial = _UnlabelledTrial(own, drawn, dataset, corruption)
             for present, size, method in product(settings.present, settings.sizes, settings.methods):
                 positions = drawn.positions(present, settings.max_images(size))
                 yield trial.cell(UNLABELLED_STUDY_METHODS[method], positions, present, size)
 
     return run_grid(folders, cells_of, seeds=settings.seeds, ledger=ledger, on_start=on_start)
+
+
+def name_by_images(
+    solver: UnlabelledSolver, folder: ClassFolder, count: int, *, seed: int
+) -> tuple[UnlabelledSolver, ClassFolder]:
+    """The solver with the mean of `count` images of each class for its name, and the folder without those.
+
+    What is called zero-shot are these prototypes then. A seed draws the images.
+    """
+    engine, items = solver.engine, draw_per_class(folder, count, seed=seed)
+    pixels = read_pixels(items, engine.backbone.preprocessing)
+    with torch.inference_mode():
+        features = unit_features(engine, engine.backbone.visual, pixels)
+        labels = torch.tensor([item.label for item in items], device=features.device)
+        means = class_prototypes(features, labels, len(folder.classes)).clone()
+    session = Atlas(
+        engine.backbone,
+        bank_path=lambda: engine.bank_path,
+        class_embeddings=dict(zip(folder.display_names, means, strict=True)),
+    )
+    named = dataclasses.replace(
+        solver,
+        engine=session,
+        bank=engine.bank if solver.bank is None and engine.bank_path else solver.bank,
+        prototypes=hashlib.sha256(pixels.numpy().data).hexdigest(),
+    )
+    taken = {item.source for item in items}
+    rest = tuple(item for item in folder.items if item.source not in taken)
+    return named, dataclasses.replace(folder, items=rest)
 
 
 class _UnlabelledTrial:

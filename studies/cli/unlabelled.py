@@ -108,9 +108,10 @@ def _about(solver: UnlabelledSolver, config: UnlabelledStudySettings, shifted: C
     """What the numbers depend on, to stand below the tables."""
     classes = "all" if config.max_classes is None else f"at most {config.max_classes}"
     whole = "every image" if config.max_size is None else f"at most {config.max_size} images"
+    named = f" Zero-shot is by prototypes of {config.prototypes} image(s)." if config.prototypes else ""
     domains = f" Shifted as they are: {', '.join(shifted)}." if shifted else ""
     return (
         f"{describe_model(solver.engine, solver.bank)}; {config.seeds} seed(s), {classes} classes; n = all "
         f"is {whole}; few: a third of the classes is among the images, all are asked for. What trains takes "
-        f"{solver.budget.steps} steps. ± is the standard deviation over seeds.{domains}"
+        f"{solver.budget.steps} steps. ± is the standard deviation over seeds.{named}{domains}"
     )

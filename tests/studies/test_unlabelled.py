@@ -9,13 +9,18 @@ import pytest
 import torch
 
 from atlas_engine.adapt.methods import UNLABELLED_METHODS as TESTED
+from atlas_engine.adapt.settings import TestTimeConfig
 from atlas_engine.errors import ConfigError
 from studies.corruptions import Corruption
 from studies.grid import Ledger
 from studies.methods import UNLABELLED_STUDY_METHODS, UnlabelledSolver
+from studies.problems.draw import read_pixels
+from studies.problems.few_shot import unit_features
 from studies.problems.unlabelled import draw_unlabelled
-from studies.unlabelled import UnlabelledStudySettings, run_unlabelled
+from studies.unlabelled import UnlabelledStudySettings, name_by_images, run_unlabelled
 from tests.drawn import write_pictures
+from tests.tiny import tiny_bank
+from tests.visual_towers import small_engine
 
 GRID = UnlabelledStudySettings(
     methods=("zero-shot", "ln-entropy", "entropy", "auto"), sizes=("5", "all"), seeds=2, max_size=9, steps=2
@@ -192,3 +197,24 @@ def test_settings_are_in_order_and_without_repetition():
     ):
         with pytest.raises(ConfigError, match=sentence):
             UnlabelledStudySettings(**wrong)
+
+
+def test_a_tower_without_text_is_asked_by_prototypes_that_are_not_among_the_images(tmp_path):
+    engine = small_engine(tmp_path / "tower.safetensors")
+    folder = write_pictures(tmp_path / "set", {"red": 5, "blue": 5})
+    solver = UnlabelledSolver(engine, tiny_bank(engine.backbone.visual), TestTimeConfig(steps=1, epochs=0))
+    named, rest = name_by_images(solver, folder, 2, seed=0)
+    taken = [item for item in folder.items if item not in rest.items]
+    assert [item.label for item in taken] == [0, 0, 1, 1]
+    pixels = read_pixels(taken, engine.backbone.preprocessing)
+    means = unit_features(engine, engine.backbone.visual, pixels).unflatten(0, (2, 2)).mean(dim=1)
+    torch.testing.assert_close(named.engine.head(folder.display_names), torch.nn.functional.normalize(means))
+    settings = UnlabelledStudySettings(
+        methods=("zero-shot", "entropy+balanced"), sizes=("all",), present=("all",), seeds=1, prototypes=2
+    )
+    ledger = Ledger()
+    rows = [row for row, _ in run_unlabelled(solver, {"set": folder}, settings=settings, ledger=ledger)]
+    assert [(row.method, row.images) for row in rows] == [("zero-shot", 6), ("entropy+balanced", 6)]
+    assert rows[0].accuracy == rows[1].zero_shot
+    more = dataclasses.replace(settings, prototypes=1, methods=("zero-shot",))
+    assert all(fresh for _, fresh in run_unlabelled(solver, {"set": folder}, settings=more, ledger=ledger))
