@@ -228,8 +228,13 @@ def _document(cells: list[tuple[str, ...]], memory: str, *, command: str) -> str
         *("| " + " | ".join(row) + " |" for row in cells),
         "",
         "Each hole behind these attacks has a quick test in `tests/hostile`. The long form of the command",
-        "(`--clients 20 50 200 --soak-seconds 3600 --inputs 2000`) runs the same for longer. Only what the",
-        "command above really ran stands here.",
+        "(`--clients 20 50 200 --soak-seconds 3600 --inputs 2000`) runs the same for longer. The soak alone:",
+        "",
+        "```",
+        "python -m studies.load_test.attack --only soak --soak-seconds 3600 --merge assets/bench/ATTACK.md",
+        "```",
+        "",
+        "Only what the commands at the top really ran stands here; one with a name behind it made that row.",
         "",
     ]
     return "\n".join(lines)

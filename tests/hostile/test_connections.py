@@ -100,7 +100,9 @@ def test_half_open_connections_of_one_client_leave_room_for_others(connect):
     start = time.monotonic()
     assert ask(connect()).startswith(b"HTTP/1.1 200")
     assert time.monotonic() - start < 1
-    assert b"503" in flood[-1].recv(4000)[:20]
+    refusal = flood[-1].recv(4000)
+    assert b"503" in refusal[:20]
+    assert b"Retry-After" in refusal
 
 
 def test_where_all_are_taken_the_longest_idle_makes_room(connect):
@@ -125,6 +127,12 @@ def test_a_second_head_that_comes_byte_by_byte_is_not_waited_for(connect):
     start = time.monotonic()
     assert is_cut(line, 5)
     assert time.monotonic() - start < 3
+
+
+def test_a_connection_that_asks_nothing_more_is_closed(connect):
+    line = connect()
+    assert ask(line).startswith(b"HTTP/1.1 200")
+    assert is_cut(line, 5)
 
 
 def test_a_body_that_does_not_come_is_given_up_with_a_sentence(connect):

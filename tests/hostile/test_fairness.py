@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import datetime
+import re
 import threading
 import time
 from types import SimpleNamespace
 
 import gradio as gr
+import httpx
 import pytest
 
 from app import text
 from app.clients import ClientMarks, TrustedProxies
-from app.edge import CLIENT, RequestRates
+from app.edge import CLIENT, RETRY_SECONDS, EdgeState, RequestGuard, RequestRates
 from app.events import long_run
 from app.lane import FairQueue, Listeners, use_fair_queue
 from app.limits import Limits
 from app.metrics import Metrics
 from app.priority_lock import DEVICE, PriorityLock, hold_each_step
+from app.routes import AllowedRoute, BodyKind
 from app.session import StopSignal
 from app.visitors import FairSessions, SessionOwners
 from atlas_engine.result import Run
@@ -315,3 +318,25 @@ def test_a_burst_of_requests_ends_and_others_are_not_counted_with_it():
 def test_a_request_that_costs_more_counts_more():
     rates = RequestRates(Limits(request_burst=20, requests_per_second=0.001))
     assert [rates.allow("eve", cost=10) for _ in range(3)] == [True, True, False]
+
+
+async def test_who_is_refused_for_now_is_told_when_to_come_again():
+    async def answer(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"here"})
+
+    routes = (
+        AllowedRoute("page", frozenset({"GET"}), re.compile("/")),
+        AllowedRoute("join", frozenset({"POST"}), re.compile("/join"), BodyKind.JSON, starts_work=True),
+    )
+    state = EdgeState(routes, limits=Limits(request_burst=12, requests_per_second=0.001))
+    transport = httpx.ASGITransport(RequestGuard(answer, state=state))
+    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+        assert (await client.post("/join", json={})).status_code == 200
+        state.draining = True
+        stopping = await client.post("/join", json={})
+        assert (stopping.status_code, stopping.json()["detail"]) == (503, text.server.DRAINING)
+        assert (await client.get("/")).status_code == 200, "who is there already can look at the page"
+        flood = await client.get("/")
+        assert (flood.status_code, flood.json()["detail"]) == (429, text.server.TOO_MANY_REQUESTS)
+    assert int(stopping.headers["retry-after"]) == int(flood.headers["retry-after"]) == RETRY_SECONDS
