@@ -22,7 +22,7 @@ import atlas_engine as atlas
 from app import text
 from app.examples import AskExample, FewShotExample, ForgetExample, UnlabelledExample
 from app.handlers.ask import AskProgress, ImageAnswer
-from app.handlers.few_shot import ZERO_SHOT, RunProgress, SavedResult
+from app.handlers.few_shot import ZERO_SHOT, RunProgress, SavedResult, count_right
 from app.handlers.forget import ForgetResult, SideComparison
 from app.handlers.home import HomeExample
 from app.handlers.inside import RecipeContents, TaskVectorFacts
@@ -232,8 +232,18 @@ def render_progress(progress: RunProgress) -> str:
     time_left = "" if progress.seconds_left is None else text.result.time_left(progress.seconds_left)
     share = progress.index / progress.of if progress.phase == "read" else progress.share
     return _render(
-        "run", "progress", doing, time_left, share, progress.estimates, _loss_curve(progress.losses)
+        "run", "progress", doing, time_left, share, _counts_so_far(progress), _loss_curve(progress.losses)
     )
+
+
+def _counts_so_far(progress: RunProgress) -> str:
+    """How many images were right before, and are with what was learned by now; '' where nothing is known."""
+    counts = {one.method: count_right(progress.estimates, one.method) for one in progress.estimates}
+    before = counts.pop(ZERO_SHOT, None)
+    if before is None:
+        return ""
+    learned = max((count[0] for count in counts.values() if count), default=None)
+    return text.result.counts_so_far(before[0], learned, before[1])
 
 
 def render_waiting(words: str) -> str:
@@ -377,14 +387,15 @@ def render_comparison(result: SavedResult, *, first: Sequence[str] = ()) -> str:
         return render_note(text.result.NO_SAMPLES)
     notes = [text.result.PREVIEW_NOTE] if result.unfinished else []
     if result.kept_base:
+        rankings = result.comparison.zero_shot.top(LIMITS.top_classes)
+        order = _fresh_first(result.samples, first)
         answers = [
-            ImageAnswer(sample.path, sample.image.name, tuple(ranking))
-            for sample, ranking in zip(
-                result.samples, result.comparison.zero_shot.top(LIMITS.top_classes), strict=True
-            )
+            ImageAnswer(result.samples[i].path, result.samples[i].image.name, tuple(rankings[i]))
+            for i in order
         ]
+        labels, classes = [result.labels[i] for i in order], result.recipe.classes
         notes = [text.result.SAME_NOTE]
-        pairs = _render("ask", "cards", answers, LIMITS.top_classes, result.labels, result.recipe.classes)
+        pairs = _render("ask", "cards", answers, LIMITS.top_classes, labels, classes, first)
     else:
         notes += _summaries(result.comparison, result.labels)
         pairs = render_pairs(
@@ -413,8 +424,8 @@ def render_pairs(
     rest. Where they are `correctable`, each offers its classes to choose the right one from.
     """
     changed = {one.index: one.what for one in changes(comparison, [sample.label for sample in samples])}
-    fresh = [index for index, sample in enumerate(samples) if sample.path in first]
-    order = list(dict.fromkeys([*reversed(fresh), *changed, *range(len(comparison))]))
+    order = _fresh_first(samples, first, changed)
+    fresh = order[: sum(sample.path in first for sample in samples)]
     before, after = comparison.zero_shot.top(top), comparison.adapted.top(top)
     pairs = [
         _Pair(
@@ -429,6 +440,14 @@ def render_pairs(
     shown = max(len({*fresh, *changed}), UNCHANGED_SHOWN)
     classes = comparison.adapted.classes if correctable else ()
     return _render("compare", "pairs", pairs[:shown], pairs[shown:], classes)
+
+
+def _fresh_first(
+    samples: Sequence[LabelledImage], first: Sequence[str], changed: Iterable[int] = ()
+) -> list[int]:
+    """The samples' places: first those whose paths are in `first`, the last of them first; then `changed`."""
+    fresh = [index for index, sample in enumerate(samples) if sample.path in first]
+    return list(dict.fromkeys([*reversed(fresh), *changed, *range(len(samples))]))
 
 
 def _summaries(comparison: atlas.Comparison, labels: Sequence[str | None]) -> list[str]:

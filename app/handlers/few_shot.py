@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -139,13 +139,18 @@ class SavedResult:
 
     def right_of(self, method: str) -> tuple[int, int] | None:
         """How many images a method named right of those it had not seen; None where it was not measured."""
-        found = next((one for one in self.estimates if one.method == method), None)
-        return None if found is None else (round(found.accuracy * found.images), found.images)
+        return count_right(self.estimates, method)
 
     @property
     def method_was_asked_for(self) -> bool:
         """Whether the visitor chose this very method, so that nothing else was tried or measured."""
         return self.settings is not None and self.settings.method == self.recipe.method
+
+
+def count_right(estimates: Sequence[atlas.Estimate], method: str) -> tuple[int, int] | None:
+    """How many images a method named right, and of how many; None where it was not measured."""
+    found = next((one for one in estimates if one.method == method), None)
+    return None if found is None else (round(found.accuracy * found.images), found.images)
 
 
 @dataclass(frozen=True)
@@ -366,10 +371,19 @@ def _save(
         samples=progress.samples,
         comparison=compare_samples(engine, result.recipe, progress.samples),
         learned=progress.learned,
-        advice=() if result.advice is None else (result.advice.sentence,),
+        advice=() if result.advice is None else (_tell_advice(result.advice),),
         pinned=frozenset(one.path for one in progress.samples if isinstance(settings, UnlabelledSettings)),
         alternatives=result.alternatives,
     )
+
+
+def _tell_advice(advice: atlas.Advice) -> str:
+    """Whether more images would help, in a visitor's words."""
+    if advice.now is None or advice.then is None:
+        return text.result.ONE_IMAGE_EACH
+    then = (advice.then.accuracy, advice.then.low, advice.then.high)
+    tell = text.result.enough_images if advice.enough else text.result.more_images
+    return tell(advice.more_per_class, advice.now.accuracy, then)
 
 
 def _sort_images(row: ClassRow) -> ClassRow:

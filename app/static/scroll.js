@@ -14,6 +14,7 @@
   const SOON = 500; // milliseconds: a refusal is there by then
   const running = new Set();
   const scrollToRun = (part) => {
+    if (!part) return; // its tab has not been opened yet: it comes into sight by itself
     const { top } = part.getBoundingClientRect();
     if (top < 0 || top > innerHeight / 2) part.scrollIntoView({ block: "start" });
   };
@@ -25,7 +26,8 @@
     if (waiting) setTimeout(watchQueue, SOON / 2, run, stop, leave);
     return waiting;
   };
-  const upper = (one, other) => (one.getBoundingClientRect().top < other.getBoundingClientRect().top ? one : other);
+  const upper = (one, other) =>
+    one && other ? (one.getBoundingClientRect().top < other.getBoundingClientRect().top ? one : other) : (one ?? other);
   const scrollToNewRuns = () => {
     for (const [run, stop] of Object.values(RUNS)) {
       const button = document.getElementById(stop);

@@ -74,11 +74,7 @@ class ClassRows:
     def outputs(self) -> list[Any]:
         """What `fill` updates."""
         groups = [row.group for row in self.rows]
-        return [self.count, *self._counts, *groups, *self.inputs]
-
-    @property
-    def _counts(self) -> list[gr.HTML]:
-        return [self.summary, *(row.count for row in self.rows)]
+        return [self.count, self.summary, *(row.count for row in self.rows), *groups, *self.inputs]
 
     def read(self, values: Values) -> tuple[ClassRow, ...]:
         """All cards, empty ones included."""
@@ -108,8 +104,12 @@ class ClassRows:
         def on_add(count: int) -> Updates:
             return self._show(count + 1)
 
-        def on_change(values: Values) -> Updates:
-            return self._tell_counts(self.read(values))
+        def on_images(images: Any) -> str:  # noqa: ANN401 - a gallery's value
+            """One card's count, from its own images: the others may not be on the page yet."""
+            return views.render_count(len(paths_in(images)))
+
+        def on_change(values: Values) -> str:
+            return views.render_note(_summary(self.read(values)))
 
         def on_move(event: gr.EventData, values: Values) -> Updates:
             """An image was dragged from one card to another."""
@@ -138,8 +138,11 @@ class ClassRows:
         for place, row in enumerate(self.rows):
             row.remove.click(self._remove(place), {self.count, *self.inputs}, self.outputs, **QUICK)
         archive.upload(on_zip, [archive], [alert, *self.outputs], **UNPACK, **PRIVATE)
-        changes = [*(row.images.change for row in self.rows), *(row.name.blur for row in self.rows)]
-        gr.on(changes, on_change, self.inputs, self._counts, trigger_mode="always_last", **QUICK)
+        for row in self.rows:
+            counted = row.images.change(on_images, row.images, row.count, trigger_mode="always_last", **QUICK)
+            counted.then(on_change, self.inputs, self.summary, **QUICK)
+        names = [row.name.blur for row in self.rows]
+        gr.on(names, on_change, self.inputs, self.summary, trigger_mode="always_last", **QUICK)
 
     def _remove(self, place: int) -> Callable[[Values], Updates]:
         def on_remove(values: Values) -> Updates:

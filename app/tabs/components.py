@@ -68,7 +68,7 @@ window.atlasMoveImage = (move) => trigger("submit", move);
 def class_gallery(paths: Sequence[str], place: int) -> gr.Gallery:
     """Images of one class."""
     label = f"{text.teach.ROW_IMAGES}: {text.teach.class_label(place)}"
-    return _drop_zone(label, name=f"pictures-{place}", columns=4, height=172, items=paths)
+    return _drop_zone(label, name=f"pictures-{place}", columns=4, height=214, items=paths)
 
 
 def samples_gallery(items: Items) -> gr.Gallery:

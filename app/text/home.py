@@ -6,7 +6,7 @@ from app.text.language import say
 
 START = say("Teach it my own images")
 STORY_LABEL = say("A worked example")
-BEFORE, WITHOUT = say("Before"), say("Switched off")
+BEFORE, WITHOUT = say("Before"), say("Without it")
 RIGHT_MARK, WRONG_MARK = "✓", "✗"
 
 
@@ -17,7 +17,7 @@ def after(images: int) -> str:
 
 def borrowed(about: str) -> str:
     """The toggle's label: which borrowed knowledge can be switched off."""
-    return say("It borrowed from {about}", about=about)
+    return say("It borrowed from {about}: try it without", about=about)
 
 
 def is_a(label: str) -> str:

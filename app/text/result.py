@@ -26,6 +26,7 @@ ALL_RIGHT = say(
     "It named all of them right before, so there was nothing left to learn. Harder images would show more."
 )
 COUNTED = say("Counted on your own images, each answered by a model that had not seen it.")
+ONE_IMAGE_EACH = say("Add a second image of each class, and the page can tell what more images would bring.")
 SHOW_ANYWAY = say("Show what it learned anyway")
 SHOWN_ANYWAY = say("What it learned, though the model as it was named more images right.")
 NOTHING_INSTEAD = say("There is nothing else to show: this is what was learned.")
@@ -88,6 +89,52 @@ def counts_not_kept(before: int, learned: int, images: int) -> str:
         before=before,
         learned=learned,
         images=images,
+    )
+
+
+def counts_so_far(before: int, learned: int | None, images: int) -> str:
+    """The same while it is still learning; without `learned`, nothing is known of that yet.
+
+    >>> counts_so_far(4, 9, 16)
+    'Before: 4 of 16 right. So far: 9 of 16.'
+    """
+    if learned is None:
+        return say("Before: {before} of {images} right.", before=before, images=images)
+    return say(
+        "Before: {before} of {images} right. So far: {learned} of {images}.",
+        before=before,
+        learned=learned,
+        images=images,
+    )
+
+
+def more_images(more: int, now: float, then: tuple[float, float, float]) -> str:
+    """How many more images are likely to help, and how much: `then` with its interval.
+
+    >>> more_images(3, 0.44, (0.6, 0.4, 0.75))
+    'With 3 more of each class it would likely get from 44% right to about 60% (40% to 75%).'
+    """
+    return say(
+        "With {more} more of each class it would likely get from {now} right to about {then} "
+        "({low} to {high}).",
+        more=more,
+        now=f"{now:.0%}",
+        then=f"{then[0]:.0%}",
+        low=f"{then[1]:.0%}",
+        high=f"{then[2]:.0%}",
+    )
+
+
+def enough_images(more: int, now: float, then: tuple[float, float, float]) -> str:
+    """That more images would bring little."""
+    return say(
+        "There are enough images: with {more} more of each class it would get from {now} right to "
+        "about {then} ({low} to {high}).",
+        more=more,
+        now=f"{now:.0%}",
+        then=f"{then[0]:.0%}",
+        low=f"{then[1]:.0%}",
+        high=f"{then[2]:.0%}",
     )
 
 

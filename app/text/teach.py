@@ -10,7 +10,7 @@ TAB = say("Teach")
 EXAMPLES_HEADING = say("Examples")
 LABELS_LABEL, LABELS_HELP = say("Your images"), say("Sorted by class it can learn most and check itself.")
 LABELLED, UNLABELLED = say("I sort them by class"), say("They have no labels")
-BACK = say("Examples")
+BACK = say("← Examples")
 
 CLASS_PLACEHOLDERS = (say("otter"), say("seal"), say("walrus"))
 ROW_IMAGES = say("Images")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,14 @@ from app.handlers.takeaway import load_recipe, python_code, save_recipe, save_we
 from app.handlers.uploads import UploadedImage
 from app.prepared_examples import load_few_shot, make_few_shot
 from atlas_engine.cli import main as atlas_command
+from atlas_engine.data import read_images
 from tests.task_vectors import TASK_VECTORS, engine_with_task_vectors
+
+NEAR_A_DONOR = {
+    "dogs": ("basset hound", "beagle", "bluetick", "borzoi"),
+    "clothing": ("dress", "shirt", "shorts", "skirt"),
+}
+LEARNED_AND_TRIED = 10  # images of a class: four to learn from, the others to try
 
 
 def test_task_vectors_are_told_with_their_data_and_share_one_whole(small, saved):
@@ -168,3 +176,30 @@ def test_a_worked_example_is_made_once_and_shown_only_with_its_own_bank(small, f
     assert torch.equal(loaded.comparison.adapted.probs, made.comparison.adapted.probs)
     (tmp_path / "other").mkdir()
     assert load_few_shot(engine_with_task_vectors(tmp_path / "other", seed=1), Example) is None
+
+
+@pytest.fixture(scope="module")
+def photographs(shared_data, tmp_path_factory):
+    """Some photographs of each class by set, of dogs and of garments."""
+    folder = tmp_path_factory.mktemp("photographs")
+    found = {}
+    for name, classes in NEAR_A_DONOR.items():
+        with tarfile.open(shared_data / f"{name}.tar") as packed:
+            members = sorted(packed.getnames())
+            of = {one: [m for m in members if m.startswith(f"{name}/{one}/")] for one in classes}
+            chosen = [m for files in of.values() for m in files[:LEARNED_AND_TRIED]]
+            packed.extractall(folder, members=[packed.getmember(m) for m in chosen], filter="data")
+        found[name] = {one: [folder / m for m in files[:LEARNED_AND_TRIED]] for one, files in of.items()}
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("donor", NEAR_A_DONOR)
+def test_for_a_task_close_to_one_donor_that_donor_comes_first(engine, photographs, donor):
+    classes = photographs[donor]
+    learned = [image for files in classes.values() for image in read_images(files[:4])[0]]
+    labels = [label for label, files in enumerate(classes.values()) for _ in files[:4]]
+    tried = [image for files in classes.values() for image in read_images(files[4:])[0]]
+    run = engine.few_shot(atlas.Support(learned, labels, tuple(classes)), method="atlas+text-probe")
+    inside = inspect_recipe(engine, run.result().recipe, tried)
+    assert inside.task_vectors[0].name == donor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app import text
+from app.examples import FEW_SHOT_EXAMPLES
 from app.limits import LIMITS
 from tests.browser.steps import (
     NAME,
@@ -82,6 +83,7 @@ def look_inside(page):
     page.click("#inside-expert button")
     page.locator("#map svg:visible").first.wait_for()
     assert page.locator("#task-vectors tbody tr").count() > 1
+    assert not page.locator("#turn-order").is_visible(), "that box is for the page, not for its reader"
     page.locator("#map-by").get_by_text(text.inside.BY_NAMES["kind"]).click()
     page.wait_for_function("document.querySelector('#map').textContent.includes('kind of block')")
 
@@ -139,6 +141,20 @@ def test_a_zip_fills_the_rows_and_another_the_samples_and_rows_come_and_go(visit
     page.locator("#class-3").wait_for()
     page.get_by_role("button", name=text.teach.remove_label(1)).click()
     wait_for_names(page, ["red", ""])
+
+
+def test_an_example_counts_its_classes_and_images_and_so_does_the_next(visit):
+    page = visit()
+    for place in (1, 0):
+        page.click(f"#lessons [data-example='{place}']")
+        page.locator("#compare .at-pair").first.wait_for()
+        rows = FEW_SHOT_EXAMPLES[place].request.rows
+        panel(page, text.teach.TAB)
+        page.locator(f"#pictures-{len(rows)} .thumbnail-item").last.wait_for()
+        wait_for_summary(page, text.teach.rows_summary([(row.name, len(row.paths)) for row in rows]))
+        counts = [text.teach.count(len(row.paths)) for row in rows]
+        assert page.locator(".at-class .at-count:visible").all_inner_texts() == counts
+        page.click("#back")
 
 
 @pytest.mark.parametrize("width", [1280, 390])
