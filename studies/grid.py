@@ -10,8 +10,7 @@ A study says which cells one data set has under one seed, and how each is measur
     for row, fresh in run_grid(folders, cells_of, seeds=3, ledger=Ledger("few-shot.json.rows")): ...
 
 The facts of a cell decide its outcome, so their hash is its key in the ledger. A run that is killed continues
-where it stopped, and one that asks for more measures only what is new. The code is no fact: after a change of
-a method, remove its lines from the file.
+where it stopped, and one that asks for more measures only what is new (`executors.ledger`).
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from typing import Any, Generic, TypeVar
 from atlas_engine.config import Settings
 from atlas_engine.errors import ConfigError
 from atlas_engine.executors import Ledger, key_of
+from studies.spread import AssignedLedger, SpreadLedger, run_assigned, run_spread
 
 __all__ = ["Cell", "Ledger", "OnStart", "StudyRow", "drop_repeats", "ignore_note", "key_of", "run_grid"]
 
@@ -69,7 +69,16 @@ def run_grid(
     ledger: Ledger,
     on_start: OnStart = ignore_note,
 ) -> Iterator[tuple[Row, bool]]:
-    """The row of every cell, and whether it was measured now; the first seed of all data sets comes first."""
+    """The row of every cell, and whether it was measured now; the first seed of all data sets comes first.
+
+    The ledger may spread the work over other processes and machines (`spread`).
+    """
+    if isinstance(ledger, AssignedLedger):
+        run_assigned(datasets, cells_of, ledger=ledger)
+        return
+    if isinstance(ledger, SpreadLedger):
+        yield from run_spread(datasets, cells_of, seeds=seeds, ledger=ledger, on_start=on_start)
+        return
     for seed in range(seeds):
         for dataset, source in datasets.items():
             on_start(f"{dataset}, reading")

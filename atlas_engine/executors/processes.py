@@ -94,6 +94,7 @@ class ProcessesExecutor(Executor):
             with selectors.DefaultSelector() as selector:
                 self._fill(selector, following)
                 while selector.get_map():
+                    replies = []
                     for key, _ in selector.select():
                         worker: _Worker = key.data
                         work, reply = worker.work, worker.reply()
@@ -108,8 +109,9 @@ class ProcessesExecutor(Executor):
                                 again.append(work)
                                 continue
                             reply = pack_error(_given_up(worker.process.returncode))
-                        yield work.position, reply
-                    self._fill(selector, following)
+                        replies.append((work.position, reply))
+                    self._fill(selector, following)  # first, for the caller may take a while
+                    yield from replies
         finally:
             # closed before its end: what is under way is stopped
             for worker in [one for one in self._workers if one.work is not None]:

@@ -1,0 +1,108 @@
+"""Tasks of the tests: small ones, and the real ones on the small model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from atlas_engine.errors import SupportError
+from atlas_engine.executors import Answer, Task, key_of
+
+QUICK = {"steps": 6, "batch": 4, "lr": 0.01, "warm_up": 1, "measure_every": 3, "save_every": 2}
+
+
+def square(number, folder):
+    """Leaves a file behind, so that a test can count how often it ran; the first number takes longest."""
+    mark(folder, f"ran {number}")
+    time.sleep(0.3 if number == 0 else 0)
+    tensors = {"square": torch.tensor([float(number)]) ** 2}
+    return Answer({"number": number, "threads": torch.get_num_threads()}, safetensors.torch.save(tensors))
+
+
+def refuse_odd(number, folder):
+    if number % 2:
+        raise SupportError(f"{number} is odd. Give an even one.")
+    return square(number, folder)
+
+
+def divide(number, folder):
+    return Answer({"number": 1 / number})
+
+
+def die_once(number, folder):
+    """Kills its own process the first time that it is called, as a lack of memory does."""
+    if not list(Path(folder).glob(f"died {number}.*")):
+        mark(folder, f"died {number}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return square(number, folder)
+
+
+def die(number, folder):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for_ever(number, folder):
+    mark(folder, f"ran {number}")
+    if number > 1:
+        mark(folder, f"pid {os.getpid()}")
+        time.sleep(600)
+    return Answer({"number": number})
+
+
+def mark(folder, name):
+    (Path(folder) / f"{name}.{os.getpid()}.{time.monotonic_ns()}").touch()
+
+
+def number_tasks(function, folder, *, count=4):
+    return [
+        Task(key_of(function.__name__, n), f"task {n}", function, {"number": n, "folder": str(folder)})
+        for n in range(count)
+    ]
+
+
+# ---- the real tasks, with the small model for every name of one
+
+
+def use_tiny_engine():
+    """Every model that this process opens from now on is the small one."""
+    from atlas_engine import engine
+    from atlas_engine.engine import Atlas
+    from tests.engines import tiny_engine
+
+    engine.open = lambda _model="", *, bank=None, cache=True: Atlas(tiny_engine().backbone, bank_path=bank)
+
+
+def train_one(**arguments):
+    from atlas_engine.jobs import train
+
+    use_tiny_engine()
+    slowly(arguments)
+    return train.train_one(**arguments)
+
+
+def compute_features(**arguments):
+    from atlas_engine.jobs import features
+
+    use_tiny_engine()
+    return features.compute_features(**arguments)
+
+
+def measure_part(**arguments):
+    from studies.spread import measure_part as measure
+
+    use_tiny_engine()
+    slowly(arguments)
+    return measure(**arguments)
+
+
+def slowly(arguments):
+    """Say in the folder of ATLAS_TEST_MARKS, where there is one, that a task has begun, and take a while."""
+    folder = os.environ.get("ATLAS_TEST_MARKS")
+    if folder:
+        mark(folder, "began")
+        time.sleep(1)
