@@ -15,6 +15,7 @@ import ipaddress
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,8 @@ class RayExecutor(Executor):
 
 
 def _import_ray() -> Any:  # noqa: ANN401 - an optional library
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported
+    if "ray" not in sys.modules:  # else it has read this already, and turns the token on by itself
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -109,7 +111,7 @@ def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
         ray.init(address="local", include_dashboard=False, _node_ip_address=LOOPBACK, **quiet)
         return
     place = wanted if wanted == "auto" else private_address(wanted)
-    if os.environ["RAY_AUTH_MODE"] == "token" and find_token() is None:
+    if os.environ.get("RAY_AUTH_MODE") != "disabled" and find_token() is None:
         raise ExecutorError(
             f"the cluster at {wanted} asks for a token, and this machine has none. Copy the file "
             "~/.ray/auth_token of its head node to the same place here, readable by you alone (chmod 600)."

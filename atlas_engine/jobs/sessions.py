@@ -6,10 +6,10 @@ import functools
 import tempfile
 from pathlib import Path
 
+from atlas_engine import engine
 from atlas_engine.bank.bank import TaskVectorBank
 from atlas_engine.bank.bank_file import load_bank, save_bank
 from atlas_engine.engine import Atlas
-from atlas_engine.engine import open as open_atlas
 from atlas_engine.errors import ExecutorError
 
 __all__ = ["bank_from_bytes", "bank_to_bytes", "open_session", "require_here"]
@@ -18,7 +18,7 @@ __all__ = ["bank_from_bytes", "bank_to_bytes", "open_session", "require_here"]
 @functools.lru_cache(maxsize=1)
 def open_session(model: str) -> Atlas:
     """The session with this model, which stays open for the tasks that follow; it keeps nothing on disk."""
-    return open_atlas(model, cache=False)
+    return engine.open(model, cache=False)
 
 
 def require_here(path: str | Path) -> Path:

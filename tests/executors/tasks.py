@@ -1,4 +1,4 @@
-"""Tasks of the tests: small ones, and the real ones on the small model."""
+"""Small tasks, which leave marks in a folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import torch
 
 from atlas_engine.errors import SupportError
 from atlas_engine.executors import Answer, Task, key_of
-
-QUICK = {"steps": 6, "batch": 4, "lr": 0.01, "warm_up": 1, "measure_every": 3, "save_every": 2}
 
 
 def square(number, folder):
@@ -63,46 +61,3 @@ def number_tasks(function, folder, *, count=4):
         Task(key_of(function.__name__, n), f"task {n}", function, {"number": n, "folder": str(folder)})
         for n in range(count)
     ]
-
-
-# ---- the real tasks, with the small model for every name of one
-
-
-def use_tiny_engine():
-    """Every model that this process opens from now on is the small one."""
-    from atlas_engine import engine
-    from atlas_engine.engine import Atlas
-    from tests.engines import tiny_engine
-
-    engine.open = lambda _model="", *, bank=None, cache=True: Atlas(tiny_engine().backbone, bank_path=bank)
-
-
-def train_one(**arguments):
-    from atlas_engine.jobs import train
-
-    use_tiny_engine()
-    slowly(arguments)
-    return train.train_one(**arguments)
-
-
-def compute_features(**arguments):
-    from atlas_engine.jobs import features
-
-    use_tiny_engine()
-    return features.compute_features(**arguments)
-
-
-def measure_part(**arguments):
-    from studies.spread import measure_part as measure
-
-    use_tiny_engine()
-    slowly(arguments)
-    return measure(**arguments)
-
-
-def slowly(arguments):
-    """Say in the folder of ATLAS_TEST_MARKS, where there is one, that a task has begun, and take a while."""
-    folder = os.environ.get("ATLAS_TEST_MARKS")
-    if folder:
-        mark(folder, "began")
-        time.sleep(1)

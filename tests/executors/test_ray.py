@@ -18,12 +18,13 @@ from atlas_engine.errors import ExecutorError, SupportError
 from atlas_engine.executors import Ledger, open_executor, run_tasks
 from atlas_engine.executors.on_ray import ensure_token, private_address
 from tests.drawn import ROOT, write_pictures
-from tests.executors import tasks as small
-from tests.executors.tasks import QUICK, die_once, number_tasks, refuse_odd, square, wait_for_ever
+from tests.executors import tiny_tasks
+from tests.executors.tasks import die_once, number_tasks, refuse_odd, square, wait_for_ever
 
 pytestmark = pytest.mark.ray
 
 STORE_NBYTES = 80 * 2**20
+QUICK = {"steps": 6, "batch": 4, "lr": 0.01, "warm-up": 1, "measure-every": 3, "save-every": 2}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,6 @@ def marks(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory, marks):
     """Two nodes of one core each, to which this process is connected."""
-    pytest.importorskip("ray", reason='Ray is not installed: pip install "atlas-studio[ray]"')
     settings = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(tmp_path_factory.mktemp("token") / "token"),
@@ -47,13 +47,17 @@ def cluster(tmp_path_factory, marks):
         for name, value in settings.items():
             patch.setenv(name, value)
         ensure_token()
-        import ray
+        ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "atlas-studio[ray]"')
+        from ray._raylet import AuthenticationTokenLoader, Config
         from ray.cluster_utils import Cluster
 
-        node = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "include_dashboard": False}
-        nodes = Cluster(initialize_head=True, head_node_args=node)
-        lost = nodes.add_node(num_cpus=1, object_store_memory=STORE_NBYTES)
-        nodes.lost = lost
+        Config.initialize("")  # for other tests may have imported Ray before
+        AuthenticationTokenLoader.instance().reset_cache()
+
+        # at the address of this machine, behind the token: Ray lets no second node join at 127.0.0.1
+        node = {"num_cpus": 1, "object_store_memory": STORE_NBYTES}
+        nodes = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        nodes.lost = nodes.add_node(**node)
         ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
         try:
             yield nodes
@@ -71,13 +75,7 @@ def executor(cluster):
 @pytest.fixture
 def tiny(monkeypatch):
     """Every model that is opened is the small one, here and in the workers."""
-    import atlas_engine.engine
-
-    monkeypatch.setattr(atlas_engine.engine, "open", atlas_engine.engine.open)  # to have it back
-    small.use_tiny_engine()
-    monkeypatch.setattr("atlas_engine.jobs.train.train_one", small.train_one)
-    monkeypatch.setattr("atlas_engine.jobs.features.compute_features", small.compute_features)
-    monkeypatch.setattr("studies.spread.measure_part", small.measure_part)
+    tiny_tasks.use(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +138,7 @@ def test_features_are_the_same(cluster, tiny, folders, tmp_path, monkeypatch):
 def test_a_bank_and_a_grid_are_the_same_though_a_node_is_lost(
     cluster, tiny, folders, tmp_path, marks, capsys, monkeypatch
 ):
-    quick = [word for flag, n in QUICK.items() for word in (f"--{flag.replace('_', '-')}", str(n))]
+    quick = [word for flag, n in QUICK.items() for word in (f"--{flag}", str(n))]
     grid = [
         "--methods",
         "zero-shot,lpp,lora",
