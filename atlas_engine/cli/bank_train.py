@@ -47,7 +47,6 @@ COLUMNS = (
 
 @command(
     "atlas bank train photos/pets --name pets -o pets.safetensors",
-    "atlas bank train photos/digits --name digits --into bank.safetensors --no-flip",
     "atlas bank train photos/pets cars=photos/vehicles -o bank.safetensors --on processes",
 )
 @click.argument(
