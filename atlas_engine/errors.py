@@ -10,7 +10,8 @@
     ├── BankError         a task vector or a bank file is damaged, or made for another base model
     ├── RecipeError       a recipe is damaged, or made for another model or bank
     ├── ExportError       a model cannot be exported, or not in the format asked for
-    └── EvalError         an evaluation or a benchmark cannot be carried out
+    ├── EvalError         an evaluation or a benchmark cannot be carried out
+    └── ExecutorError     a task cannot be carried out where it was sent to
 
 Each message is a sentence for the user: what was given, what is needed, and what to do.
 
@@ -30,6 +31,7 @@ __all__ = [
     "BankError",
     "ConfigError",
     "EvalError",
+    "ExecutorError",
     "ExportError",
     "HubError",
     "ImageError",
@@ -85,6 +87,10 @@ class ExportError(AtlasError):
 
 class EvalError(AtlasError):
     """An evaluation or a benchmark cannot be carried out."""
+
+
+class ExecutorError(AtlasError):
+    """A task cannot be carried out where it was sent to: a process, or a Ray cluster."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:

@@ -51,7 +51,10 @@ __all__ = [
     "SetupProgress",
     "available_models",
     "import_bank",
+    "import_source",
     "prepare",
+    "require_memory",
+    "tower_weights",
 ]
 
 STORAGE = "float16"  # of a bank that a user imports
@@ -97,25 +100,52 @@ def import_bank(
     """
     if kind is not None:
         check_kind(kind)
-    theta0 = {name: weights.detach().cpu() for name, weights in backbone.visual.named_parameters()}
-    _require_memory(theta0, storage, len(sources))
+    theta0 = tower_weights(backbone)
+    require_memory(theta0, storage, len(sources))
     banks: list[TaskVectorBank] = []
     for source in sources:
-        file = fetch_from_hub(source.where, on_bytes=on_bytes) if source.is_remote else Path(source.where)
-        if _is_bank(file):
-            bank = _load_bank_of(file, theta0, backbone).stored_as(storage)
-            yield from (_imported(bank.vector(task), source, "bank") for task in bank.tasks)
-        else:
-            vector, layout = _read_vector(source, file, theta0, backbone, lora_alpha=lora_alpha, kind=kind)
-            bank = TaskVectorBank.from_vectors([vector], storage=storage)
-            yield _imported(vector, source, layout)
+        bank, vectors = import_source(
+            source,
+            theta0,
+            backbone,
+            storage=storage,
+            on_bytes=on_bytes,
+            lora_alpha=lora_alpha,
+            kind=kind,
+        )
+        yield from vectors
         banks.append(bank)
         common_kind({made.tasks[0]: made.kind for made in banks})  # before more is fetched
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     save_bank(join_banks(banks), path)
 
 
-def _require_memory(theta0: Mapping[str, Tensor], storage: str, count: int) -> None:
+def tower_weights(backbone: Backbone) -> dict[str, Tensor]:
+    """The parameters of the image tower on the CPU, by their names: what vectors are differences to."""
+    return {name: weights.detach().cpu() for name, weights in backbone.visual.named_parameters()}
+
+
+def import_source(
+    source: CheckpointSource,
+    theta0: Mapping[str, Tensor],
+    backbone: Backbone,
+    *,
+    storage: str,
+    on_bytes: OnBytes | None = None,
+    lora_alpha: float | None = None,
+    kind: str | None = None,
+) -> tuple[TaskVectorBank, list[ImportedVector]]:
+    """The vectors of one source as a bank, and what is to be said of each. See `import_bank`."""
+    file = fetch_from_hub(source.where, on_bytes=on_bytes) if source.is_remote else Path(source.where)
+    if _is_bank(file):
+        bank = _load_bank_of(file, theta0, backbone).stored_as(storage)
+        return bank, [_imported(bank.vector(task), source, "bank") for task in bank.tasks]
+    vector, layout = _read_vector(source, file, theta0, backbone, lora_alpha=lora_alpha, kind=kind)
+    bank = TaskVectorBank.from_vectors([vector], storage=storage)
+    return bank, [_imported(vector, source, layout)]
+
+
+def require_memory(theta0: Mapping[str, Tensor], storage: str, count: int) -> None:
     """Raise at the start if the vectors will not fit in memory: joining holds them twice."""
     needed = 2 * count * vector_nbytes(block_table(theta0.items()), find_storage(storage))
     available = memory_report().available_nbytes

@@ -10,21 +10,19 @@ A study says which cells one data set has under one seed, and how each is measur
     for row, fresh in run_grid(folders, cells_of, seeds=3, ledger=Ledger("few-shot.json.rows")): ...
 
 The facts of a cell decide its outcome, so their hash is its key in the ledger. A run that is killed continues
-where it stopped, and one that asks for more measures only what is new. The code is no fact: after a change of
-a method, remove its lines from the file.
+where it stopped, and one that asks for more measures only what is new (`executors.ledger`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from atlas_engine.config import Settings
-from atlas_engine.errors import ConfigError, EvalError
+from atlas_engine.errors import ConfigError
+from atlas_engine.executors import Ledger, key_of
+from studies.spread import AssignedLedger, SpreadLedger, run_assigned, run_spread
 
 __all__ = ["Cell", "Ledger", "OnStart", "StudyRow", "drop_repeats", "ignore_note", "key_of", "run_grid"]
 
@@ -71,7 +69,16 @@ def run_grid(
     ledger: Ledger,
     on_start: OnStart = ignore_note,
 ) -> Iterator[tuple[Row, bool]]:
-    """The row of every cell, and whether it was measured now; the first seed of all data sets comes first."""
+    """The row of every cell, and whether it was measured now; the first seed of all data sets comes first.
+
+    The ledger may spread the work over other processes and machines (`spread`).
+    """
+    if isinstance(ledger, AssignedLedger):
+        run_assigned(datasets, cells_of, ledger=ledger)
+        return
+    if isinstance(ledger, SpreadLedger):
+        yield from run_spread(datasets, cells_of, seeds=seeds, ledger=ledger, on_start=on_start)
+        return
     for seed in range(seeds):
         for dataset, source in datasets.items():
             on_start(f"{dataset}, reading")
@@ -79,51 +86,6 @@ def run_grid(
                 on_start(cell.note)
                 fields, fresh = ledger.once(key_of(*cell.facts), cell.measure)
                 yield cell.row(**{**fields, **cell.names}), fresh
-
-
-class Ledger:
-    """Measurements by key, in memory and, where a path is given, as lines of JSON in a file.
-
-    A line is written as soon as its measurement is done. A last line that a kill cut off is dropped.
-    """
-
-    def __init__(self, path: Path | str | None = None) -> None:
-        self.path = None if path is None else Path(path)
-        self._rows: dict[str, dict[str, Any]] = {}
-        if self.path is not None and self.path.exists():
-            self._rows = _read_rows(self.path)
-
-    def get(self, key: str) -> dict[str, Any] | None:
-        """The measurement under this key; None where there is none."""
-        return self._rows.get(key)
-
-    def put(self, key: str, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep a measurement. Returns it as `get` will."""
-        line = json.dumps({"key": key, **row}, allow_nan=False)
-        if self.path is not None:
-            try:
-                with self.path.open("a", encoding="utf-8") as file:
-                    file.write(line + "\n")
-            except OSError as error:
-                raise EvalError(f"cannot write {self.path} ({error.strerror}). Make room for it.") from error
-        self._rows[key] = dict(row)
-        return self._rows[key]
-
-    def once(self, key: str, measure: Callable[[], Mapping[str, Any]]) -> tuple[dict[str, Any], bool]:
-        """The measurement under this key, made now if there is none; and whether it was made now."""
-        known = self.get(key)
-        return (self.put(key, measure()), True) if known is None else (known, False)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __repr__(self) -> str:
-        return f"Ledger({len(self)} rows{'' if self.path is None else f' in {self.path.name}'})"
-
-
-def key_of(*facts: object) -> str:
-    """A hash of facts that are plain JSON types; 24 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def drop_repeats(settings: Settings, *names: str, in_order: bool = False) -> None:
@@ -135,25 +97,3 @@ def drop_repeats(settings: Settings, *names: str, in_order: bool = False) -> Non
         once = dict.fromkeys(given)
         kept = tuple(sorted(once) if in_order else once)
         object.__setattr__(settings, name, kept)  # frozen: only here, before anyone has seen it
-
-
-def _read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a file by key; whatever follows the last newline is cut off the file."""
-    try:
-        text = path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text:
-            with path.open("r+b") as file:
-                file.truncate(len(whole))
-    except OSError as error:
-        raise EvalError(f"cannot read {path} ({error.strerror}). Move it away to start anew.") from error
-    rows: dict[str, dict[str, Any]] = {}
-    for number, line in enumerate(whole.decode(errors="replace").splitlines(), start=1):
-        try:
-            row = dict(json.loads(line))
-            rows[row.pop("key")] = row
-        except (ValueError, KeyError, TypeError):
-            raise EvalError(
-                f"line {number} of {path} is none of ours. Remove that line, or move the file away."
-            ) from None
-    return rows

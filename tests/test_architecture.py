@@ -42,6 +42,8 @@ MAY_IMPORT: dict[str, set[str]] = {  # what a part of the engine may import besi
     "engine": TENSORS | {"predictions", "recipe", "result", "adapt", "exporting"},
     "library": TENSORS | {"engine"},
     "training": TENSORS | {"engine"},
+    "executors": set(),
+    "jobs": TENSORS | {"engine", "executors", "library", "training"},
     "estimator": TENSORS | {"engine", "adapt", "result"},
     "views": {"compose", "predictions", "recipe", "result"},
 }
@@ -59,6 +61,7 @@ DOORS = {  # outside library → where alone it may be imported
     "onnx": ("atlas_engine/exporting/", "studies/bundled_model/", "studies/clip_tower.py"),
     "datasets": ("atlas_engine/data/hub_dataset.py",),
     "huggingface_hub": ("atlas_engine/clip/", "atlas_engine/upload.py"),
+    "ray": ("atlas_engine/executors/on_ray.py", "app/"),
     "sklearn": ("atlas_engine/estimator.py",),
 }
 

@@ -33,6 +33,7 @@ __all__ = [
     "join_banks",
     "merge_ties",
     "ties_contributions",
+    "with_bank",
     "with_vector",
 ]
 
@@ -166,10 +167,14 @@ def with_vector(bank: TaskVectorBank, vector: TaskVector) -> TaskVectorBank:
     The stored numbers of the other vectors are copied, never decoded and stored again, so a bank in int4 or
     low rank may grow one vector at a time without losing accuracy.
     """
-    added = TaskVectorBank.from_vectors([vector], storage=bank.storage, device=bank.device)
-    others = [task for task in bank.tasks if task != vector.name]
+    return with_bank(bank, TaskVectorBank.from_vectors([vector], storage=bank.storage, device=bank.device))
+
+
+def with_bank(bank: TaskVectorBank, added: TaskVectorBank) -> TaskVectorBank:
+    """The bank with the vectors of `added`, in the places of those of their names or at the end."""
+    others = [task for task in bank.tasks if task not in added.tasks]
     grown = join_banks([bank.select(others), added]) if others else added
-    return grown.select(bank.tasks if vector.name in bank.tasks else (*bank.tasks, vector.name))
+    return grown.select((*bank.tasks, *(task for task in added.tasks if task not in bank.tasks)))
 
 
 # ---- what compression costs

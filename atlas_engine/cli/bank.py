@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from atlas_engine.cli.options import PATH, command, json_flag, writable
+from atlas_engine.cli.options import PATH, Spread, command, json_flag, spread_options, writable
 from atlas_engine.cli.output import emit, emit_json
-from atlas_engine.cli.progress import ProgressBar, say_fetching
+from atlas_engine.cli.progress import ProgressBar, run_with_bar, say_fetching
 from atlas_engine.config import assets_folder
 from atlas_engine.errors import BankError
 from atlas_engine.files import human_nbytes
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atlas_engine.bank import BankFile
+    from atlas_engine.clip.checkpoints.sources import CheckpointSource
     from atlas_engine.library import ImportedVector
 
 __all__ = ["compress", "import_checkpoints", "list_banks", "show", "verify"]
@@ -262,6 +263,7 @@ def compress(*, bank: Path, output: Path, storage: str, as_json: bool) -> None:
     metavar="K",
     help="how they were tuned: standard, lora or linear (default: lora for LoRA files, else standard)",
 )
+@spread_options("checkpoints")
 @json_flag
 def import_checkpoints(
     *,
@@ -271,6 +273,7 @@ def import_checkpoints(
     storage: str | None,
     lora_alpha: float | None,
     kind: str | None,
+    spread: Spread,
     as_json: bool,
 ) -> None:
     """Make a bank from checkpoints.
@@ -278,14 +281,12 @@ def import_checkpoints(
     Reads transformers and open_clip weights, pickled modules and LoRA adapters; nothing in them is run.
     `atlas bank list` names the public banks.
     """
-    import torch
-
     from atlas_engine.bank.storage import find_storage
     from atlas_engine.bank.vector import check_kind
     from atlas_engine.clip.checkpoints.public import PUBLIC_BANKS
     from atlas_engine.clip.checkpoints.sources import find_sources, nbytes_to_fetch
-    from atlas_engine.clip.models import model_files_to_fetch, open_backbone
-    from atlas_engine.library import STORAGE, import_bank
+    from atlas_engine.clip.models import model_files_to_fetch
+    from atlas_engine.library import STORAGE
 
     storage, kind = find_storage(storage or STORAGE).name, None if kind is None else check_kind(kind)
     public = PUBLIC_BANKS.get(sources[0]) if len(sources) == 1 else None
@@ -297,21 +298,8 @@ def import_checkpoints(
     to_fetch = sum(file.nbytes for file in model_files_to_fetch(model)) + nbytes_to_fetch(found)
     if to_fetch:
         say_fetching(to_fetch)
-    vectors: list[ImportedVector] = []
-    with ProgressBar(to_fetch or len(found), "importing", in_bytes=to_fetch > 0) as progress:
-        backbone = open_backbone(model, device=torch.device("cpu"), on_bytes=progress.advance)
-        imported = import_bank(
-            found,
-            backbone,
-            target,
-            storage=storage,
-            on_bytes=progress.advance,
-            lora_alpha=lora_alpha,
-            kind=kind,
-        )
-        for vector in imported:
-            vectors.append(vector)
-            progress.advance(0 if to_fetch else 1, vector.name)
+    how = _Import(found, model, target, storage=storage, lora_alpha=lora_alpha, kind=kind)
+    vectors = how.in_process(to_fetch) if spread.on is None else how.spread(spread)
     nbytes = target.stat().st_size
     if as_json:
         facts = {"file": str(target), "storage": storage, "nbytes": nbytes, "model": model}
@@ -325,6 +313,72 @@ def import_checkpoints(
     for vector in vectors:
         if vector.left_out:
             emit(f"left out of {vector.name}: {vector.left_out}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Import:
+    """What is imported, and how."""
+
+    found: Sequence[CheckpointSource]
+    model: str
+    target: Path
+    _: dataclasses.KW_ONLY
+    storage: str
+    lora_alpha: float | None
+    kind: str | None
+
+    def in_process(self, to_fetch: int) -> list[ImportedVector]:
+        """One source after another, under a bar of the bytes that the hub sends."""
+        import torch
+
+        from atlas_engine.clip.models import open_backbone
+        from atlas_engine.library import import_bank
+
+        vectors: list[ImportedVector] = []
+        with ProgressBar(to_fetch or len(self.found), "importing", in_bytes=to_fetch > 0) as progress:
+            backbone = open_backbone(self.model, device=torch.device("cpu"), on_bytes=progress.advance)
+            imported = import_bank(
+                self.found,
+                backbone,
+                self.target,
+                storage=self.storage,
+                on_bytes=progress.advance,
+                lora_alpha=self.lora_alpha,
+                kind=self.kind,
+            )
+            for vector in imported:
+                vectors.append(vector)
+                progress.advance(0 if to_fetch else 1, vector.name)
+        return vectors
+
+    def spread(self, spread: Spread) -> list[ImportedVector]:
+        """A task for each source; what is done is kept beside the bank file until all are there."""
+        import torch
+
+        from atlas_engine.bank.bank_file import save_bank
+        from atlas_engine.clip.models import open_backbone
+        from atlas_engine.executors import Ledger
+        from atlas_engine.jobs.imports import import_tasks, imported_vectors
+        from atlas_engine.jobs.train import collect_bank
+        from atlas_engine.library import require_memory, tower_weights
+
+        backbone = open_backbone(self.model, device=torch.device("cpu"))
+        require_memory(tower_weights(backbone), self.storage, len(self.found))
+        ledger = Ledger(self.target.with_name(f"{self.target.name}.tasks"))
+        tasks = import_tasks(
+            self.found,
+            backbone,
+            self.model,
+            storage=self.storage,
+            threads=spread.threads,
+            lora_alpha=self.lora_alpha,
+            kind=self.kind,
+        )
+        with spread.open() as executor:
+            done = list(run_with_bar(tasks, len(self.found), "importing", executor=executor, ledger=ledger))
+        save_bank(collect_bank(done), self.target)
+        ledger.remove()
+        return [vector for one in done for vector in imported_vectors(one.facts)]
 
 
 def _place_of_public_bank(name: str) -> Path:

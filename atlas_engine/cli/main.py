@@ -38,6 +38,7 @@ from atlas_engine.errors import AtlasError, unknown_name
 
 __all__ = [
     "COMMANDS",
+    "WORDS",
     "CommandRow",
     "CommandTable",
     "GroupRow",
@@ -49,6 +50,8 @@ __all__ = [
 
 DONE, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 130, 141
 ENTRY_POINTS = "atlas_engine.commands"
+WORDS = "atlas.words"
+"""Where a context's `meta` has the words that the command was typed with, so that it can be repeated."""
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"  # of a clone; no wheel has it
 STUDIES = ("bank dummy", "bank sets", "bench", "eval", "model")  # documented commands that the studies add
 
@@ -94,7 +97,7 @@ COMMANDS: CommandTable = {
         "atlas_engine.cli.bank_residency:residency", "Say where a bank's vectors are."
     ),
     "bank train": CommandRow(
-        "atlas_engine.cli.bank_train:train", "Make a task vector from a folder of classes."
+        "atlas_engine.cli.bank_train:train", "Make a task vector from each folder of classes."
     ),
     "bank import": CommandRow("atlas_engine.cli.bank:import_checkpoints", "Make a bank from checkpoints."),
     "cache": GroupRow(
@@ -112,6 +115,9 @@ COMMANDS: CommandTable = {
     "export": CommandRow(
         "atlas_engine.cli.export:export", "Write a recipe's model as ONNX, a web page or other formats."
     ),
+    "features": CommandRow(
+        "atlas_engine.cli.features:features", "Write the features of every image of a folder."
+    ),
     "predict": CommandRow("atlas_engine.cli.predict:predict", "Say which of your classes each image shows."),
     "prepare": CommandRow("atlas_engine.cli.prepare:prepare", "Fetch a model and build its bank, once."),
     "pull": CommandRow("atlas_engine.cli.hub:pull", "Fetch a recipe or a bank from the model hub."),
@@ -126,7 +132,8 @@ def main(argv: Sequence[str] | None = None, *, command: click.Command | None = N
     command, code = command or atlas_group(), DONE
     try:
         # click's own main() has other exit codes, and complains in several lines
-        with command.make_context("atlas", words) as context:
+        with command.make_context("atlas", list(words)) as context:
+            context.meta[WORDS] = words
             command.invoke(context)
     except click.exceptions.Exit as done:  # --help, --version, or a command that gives its own code
         code = done.exit_code

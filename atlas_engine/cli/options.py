@@ -16,13 +16,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from atlas_engine.config import Setting, Settings, describe
 from atlas_engine.errors import ConfigError, EvalError
+
+if TYPE_CHECKING:
+    from atlas_engine.executors import Executor
 
 __all__ = [
     "PATH",
@@ -30,6 +34,7 @@ __all__ = [
     "CommandFunction",
     "Decorator",
     "SeveralValues",
+    "Spread",
     "all_of",
     "bank_option",
     "command",
@@ -48,6 +53,7 @@ __all__ = [
     "seed_option",
     "settings",
     "skip_unreadable_option",
+    "spread_options",
     "templates_option",
     "track_pattern_option",
     "writable",
@@ -266,6 +272,47 @@ templates_option = click.option(
 track_pattern_option = click.option(
     "--track-pattern", metavar="RE", help="finds in a file's name what its near-duplicates share"
 )
+
+
+def spread_options(what: str) -> Decorator:
+    """`--on WHERE` and `--threads N`, for what is done side by side; the command gets `spread`."""
+
+    def decorate(function: CommandFunction) -> CommandFunction:
+        @functools.wraps(function)
+        def with_spread(*, on: str | None, threads: int | None, **values: object) -> None:
+            function(spread=Spread(on or (threads and "local") or None, threads), **values)
+
+        return all_of(
+            click.option(
+                "--on", metavar="WHERE",
+                help=f"{what} side by side, with equal bits: local, processes[:N], ray or ray://HOST:PORT",
+            ),
+            click.option(
+                "--threads", type=positive, metavar="N",
+                help="torch's threads in each task, which change the last bits (with --on: 1)",
+            ),
+        )(with_spread)  # fmt: skip
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where a command's tasks are carried out: `on` as typed, or None, and threads of torch in each."""
+
+    on: str | None
+    given_threads: int | None
+
+    @property
+    def threads(self) -> int | None:
+        """The threads of a task: one where tasks are side by side; without `--on`, as many as torch takes."""
+        return self.given_threads or (1 if self.on else None)
+
+    def open(self) -> Executor:
+        """The executor, to be closed."""
+        from atlas_engine.executors import open_executor
+
+        return open_executor(self.on or "local", threads=self.threads)
 
 
 def folders_argument(about: str = "one sub-folder a class in each") -> Decorator:

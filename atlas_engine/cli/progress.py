@@ -14,7 +14,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,9 +26,10 @@ from atlas_engine.files import human_nbytes
 from atlas_engine.views.tables import printable
 
 if TYPE_CHECKING:
+    from atlas_engine.executors import Done, Executor, Ledger, Task
     from atlas_engine.result import AdaptResult, Run
 
-__all__ = ["ProgressBar", "run_with_progress", "say_fetching"]
+__all__ = ["ProgressBar", "run_with_bar", "run_with_progress", "say_fetching"]
 
 REDRAW_SECONDS = 0.1
 LOG_SECONDS = 10.0
@@ -70,6 +71,23 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
         if msg is None:
             self.fp.write(f"{self}\n")
         return False
+
+
+def run_with_bar(
+    tasks: Iterable[Task], total: int, label: str, *, executor: Executor, ledger: Ledger
+) -> Iterator[Done]:
+    """`run_tasks` under a bar; what was done before took no time, so it does not count for the time left."""
+    from atlas_engine.executors import run_tasks
+
+    with ProgressBar(total, label) as progress:
+
+        def count(task: Task) -> None:
+            progress.advance(note=task.note)
+
+        for done in run_tasks(tasks, executor=executor, ledger=ledger, on_end=count):
+            if not done.fresh:
+                progress.total -= 1
+            yield done
 
 
 def say_fetching(nbytes: int) -> None:

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["add", "negate"]
 
 shared_options = all_of(
-    model_option, bank_option(), track_pattern_option, report_options("also draw the differences")
+    model_option,
+    bank_option(),
+    track_pattern_option,
+    report_options("also draw the differences", spreads=True),
 )
 
 

@@ -54,7 +54,7 @@ shared_options = all_of(
     note=RESUMES,
 )
 @shared_options
-@report_options("also draw the gains, and beside it cosines and norms")
+@report_options("also draw the gains, and beside it cosines and norms", spreads=True)
 def task_vectors(
     *,
     folders: tuple[Path, ...],

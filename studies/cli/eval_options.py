@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
+from atlas_engine.cli.main import WORDS
 from atlas_engine.cli.options import (
     CommandFunction,
     Decorator,
+    Spread,
     all_of,
     bank_option,
     distinct_names,
@@ -22,6 +24,7 @@ from atlas_engine.cli.options import (
     markdown_option,
     model_option,
     parse_words,
+    spread_options,
 )
 from atlas_engine.cli.output import emit, say, write_figure, write_json, write_text
 from atlas_engine.cli.progress import ProgressBar
@@ -51,6 +54,8 @@ RESUMES = (
     "where it was, and one that asks for more measures only what is new."
 )
 
+IN_PROCESS = Spread(None, None)
+
 Row = TypeVar("Row")
 
 
@@ -61,26 +66,46 @@ class ReportFiles:
     json: Path | None
     markdown: Path | None
     figure: Path | None
+    spread: Spread
 
     def ledger(self) -> Ledger:
-        """What was measured already, from OUT.rows beside OUT; in memory alone where no JSON is written."""
+        """What was measured already, from OUT.rows beside OUT; in memory alone where no JSON is written.
+
+        With `--on` it has the rest measured there; in a worker of such a run it is the worker's part.
+        """
         from studies.grid import Ledger
+        from studies.spread import SpreadLedger, assigned_ledger
 
-        return Ledger(self.json.with_name(f"{self.json.name}.rows") if self.json else None)
+        assigned = assigned_ledger()
+        if assigned is not None:
+            return assigned
+        path = self.json.with_name(f"{self.json.name}.rows") if self.json else None
+        if self.spread.on is None:
+            return Ledger(path)
+        return SpreadLedger(path, click.get_current_context().meta[WORDS], self.spread.open)
 
 
-def report_options(figure_help: str | None) -> Decorator:
-    """`--json`, `--markdown` and, with a line of help for it, `--figure`; the command gets `files`."""
+def report_options(figure_help: str | None, *, spreads: bool = False) -> Decorator:
+    """`--json`, `--markdown` and, with a line of help for it, `--figure`; the command gets `files`.
+
+    `spreads` adds `--on` and `--threads`, for a command whose rows come from `run_grid`.
+    """
 
     def decorate(function: CommandFunction) -> CommandFunction:
         @functools.wraps(function)
         def with_files(
-            *, json_file: Path | None, markdown: Path | None, figure: Path | None = None, **values: object
+            *,
+            json_file: Path | None,
+            markdown: Path | None,
+            figure: Path | None = None,
+            spread: Spread = IN_PROCESS,
+            **values: object,
         ) -> None:
-            function(files=ReportFiles(json_file, markdown, figure), **values)
+            function(files=ReportFiles(json_file, markdown, figure, spread), **values)
 
         drawn = [] if figure_help is None else [figure_option(figure_help)]
-        return all_of(markdown_option, *drawn, json_file_option)(with_files)
+        sides = [spread_options("folders and seeds")] if spreads else []
+        return all_of(*sides, markdown_option, *drawn, json_file_option)(with_files)
 
     return decorate
 
@@ -95,7 +120,7 @@ comparison_options = all_of(
         metavar="NAME,NAME",
         help="vectors of the bank not to use, as those made from a DIR",
     ),
-    report_options("also draw the differences to zero-shot"),
+    report_options("also draw the differences to zero-shot", spreads=True),
 )
 """Folders, a model and its bank, and what to write."""
 

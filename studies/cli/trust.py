@@ -27,7 +27,7 @@ __all__ = ["trust"]
 @folders_argument()
 @model_option
 @settings(TrustSettings)
-@report_options(None)
+@report_options(None, spreads=True)
 def trust(*, folders: tuple[Path, ...], model: str, config: TrustSettings, files: ReportFiles) -> None:
     """Measure whether results can be trusted.
 
