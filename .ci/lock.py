@@ -5,6 +5,8 @@
 The packages are those that requirements.txt and requirements-dev.txt lead to in this environment. Their
 versions come from constraints.txt, the hashes from PyPI, which has one for each wheel of each version.
 
+What only makes uvicorn faster is left out: the tests serve the page as the first file does.
+
 torch is left out. PyPI has it with CUDA, an index of CPU wheels has another build of the same version, and
 pip takes hashes for all packages of a file or for none. What torch needs besides itself is in the lock.
 """
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 INDEX = PyPI.simple_url + "/{name}/"
 PYTHON = (3, 11)
 LEFT_OUT = {"torch"}
+FASTER_SERVERS = {"uvloop", "httptools"}  # what Ray's servers would like, and the page has not
 ONLY_ON = {"triton": ' ; platform_system == "Linux" and platform_machine == "x86_64"'}  # has no other wheels
 OVER_THE_CAP = {"pillow": "13.0.0"}  # gradio asks for less than 13; see requirements.txt
 HEADER = """\
@@ -69,6 +72,8 @@ def find_needed(requirements: Iterable[Requirement]) -> set[str]:
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
             continue
         name = canonicalize_name(requirement.name)
+        if name in FASTER_SERVERS:
+            continue
         is_new = name not in found
         found.add(name)
         for wanted in requirement.extras if not is_new else {"", *requirement.extras}:
