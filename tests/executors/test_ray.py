@@ -57,9 +57,10 @@ def cluster(tmp_path_factory, marks):
         # at the address of this machine, behind the token: Ray lets no second node join at 127.0.0.1
         node = {"num_cpus": 1, "object_store_memory": STORE_NBYTES}
         nodes = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-        nodes.lost = nodes.add_node(**node)
-        ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")  # joins the head
         try:
+            nodes.lost = nodes.add_node(**node)
+            nodes.wait_for_nodes()
             yield nodes
         finally:
             ray.shutdown()

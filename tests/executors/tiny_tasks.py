@@ -7,7 +7,7 @@ import time
 
 import atlas_engine.engine
 from atlas_engine.engine import Atlas
-from atlas_engine.jobs import features, imports, train
+from atlas_engine.jobs import features, imports, sessions, train
 from studies import spread
 from tests.engines import tiny_engine
 from tests.executors.tasks import mark
@@ -55,6 +55,7 @@ def carry_out(name, arguments):
 
 def use(monkeypatch):
     """Have the small model in this process, and in the workers of what it starts."""
+    sessions.open_session.cache_clear()
     monkeypatch.setattr("atlas_engine.engine.open", open_tiny)
     for module, name in {
         "atlas_engine.jobs.train": "train_one",
