@@ -134,10 +134,7 @@ def measure_part(*, words: list[str], folder: str, dataset: str, seed: int, keys
         raise EvalError(error.format_message()) from error
     finally:
         _ASSIGNED.reset(token)
-    raise EvalError(
-        f"a worker found other images or vectors for {dataset}, seed {seed}, than the command that sent it. "
-        "Give all machines the same files under the same paths."
-    )
+    raise EvalError(f"'atlas {' '.join(words[:2])}' has no grid of measurements with {dataset}.")
 
 
 def assigned_ledger() -> AssignedLedger | None:
@@ -151,15 +148,23 @@ def run_assigned(
     *,
     ledger: AssignedLedger,
 ) -> None:
-    """Measure what the part lacks, and leave the command; where some stays, this is another grid."""
-    if ledger.dataset in datasets:
-        for cell in cells_of(ledger.dataset, datasets[ledger.dataset], ledger.seed):
-            key = key_of(*cell.facts)
-            if key in ledger.missing:
-                ledger.put(key, cell.measure())
-                ledger.missing.remove(key)
-    if not ledger.missing:
-        raise PartMeasured
+    """Measure the cells of the part, and leave the command; a grid of other data sets is passed over.
+
+    So a command may have several grids, as long as no two share the name of a data set.
+    """
+    if ledger.dataset not in datasets:
+        return
+    for cell in cells_of(ledger.dataset, datasets[ledger.dataset], ledger.seed):
+        key = key_of(*cell.facts)
+        if key in ledger.missing:
+            ledger.put(key, cell.measure())
+            ledger.missing.remove(key)
+    if ledger.missing:
+        raise EvalError(
+            "a worker found other images or vectors than the command that sent it. Give all machines the "
+            "same files under the same paths."
+        )
+    raise PartMeasured
 
 
 @contextlib.contextmanager

@@ -47,12 +47,6 @@ def test_a_bank_from_processes_is_the_one_from_here(sets, tmp_path, capsys):
     )
 
 
-def test_a_vector_is_the_one_that_a_command_for_it_alone_makes(sets, tmp_path):
-    assert run(*TRAIN, *sets, "-o", tmp_path / "both") == 0
-    assert run(*TRAIN, sets[1], "-o", tmp_path / "two") == 0
-    assert load_bank(tmp_path / "both").infos[1].digest == load_bank(tmp_path / "two").infos[0].digest
-
-
 def test_several_vectors_go_into_a_bank_and_take_the_places_of_their_names(sets, tmp_path):
     out = tmp_path / "bank"
     bank = tiny_bank(tiny_engine().backbone.visual)
@@ -131,7 +125,7 @@ def test_features_have_a_row_and_a_name_for_each_image(sets, tmp_path, monkeypat
 
 
 def test_images_that_cannot_be_read_are_left_out_if_asked(sets, tmp_path, capsys):
-    write_pictures(tmp_path / "some", {"red": 2})
+    write_pictures(tmp_path / "some", {"red": 1, "blue": 1})
     (tmp_path / "some" / "red" / "bad.png").write_bytes(b"no picture")
     out = tmp_path / "features.safetensors"
     assert run("features", tmp_path / "some", "-o", out) == 1
@@ -175,8 +169,7 @@ def test_rows_of_a_plain_run_count_for_one_that_is_spread(sets, tmp_path):
 
 
 def test_other_studies_are_spread_by_the_same_flag(sets, tmp_path):
-    save_bank(tiny_bank(tiny_engine().backbone.visual), tmp_path / "bank.safetensors")
-    words = ["eval", "trust", *sets, "--shots", "2", "--seeds", "1"]
+    words = ["eval", "test-time", *sets, "--methods", "zero-shot", "--sizes", "5", "--seeds", "1"]
     for on in ([], ["--on", "local"]):
         assert run(*words, *on, "--json", tmp_path / f"{len(on)}.json") == 0
     assert rows_of(tmp_path / "0.json") == rows_of(tmp_path / "2.json")
@@ -186,4 +179,7 @@ def test_a_mistake_in_a_worker_is_the_sentence_of_the_command(sets, tmp_path, ca
     real = tiny_tasks.REAL["measure_part"]
     monkeypatch.setitem(tiny_tasks.REAL, "measure_part", lambda **more: real(**{**more, "keys": ["other"]}))
     assert run("eval", "few-shot", *sets, *GRID, "--on", "local") == 1
-    assert "a worker found other images or vectors for one, seed 0" in capsys.readouterr().err
+    assert (
+        "one, seed 0: a worker found other images or vectors than the command that sent it"
+        in capsys.readouterr().err
+    )
