@@ -1,5 +1,6 @@
 """The Ray Serve application: one door over HTTP, and behind it the deployments predict, try and adapt.
 
+    use_token()                                      # before this module, and Ray with it, is imported
     with serving(Plan(replicas=2)) as address:       # a Ray of its own on this machine, or `cluster`
         ...
 
@@ -24,7 +25,7 @@ import ray
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 import atlas_engine as atlas
@@ -32,7 +33,7 @@ from app import text
 from app.limits import LIMITS
 from app.replicas.frames import Facts, frame, read_refusal, refusal
 from app.replicas.results import NoResultError, Results, default_results
-from app.replicas.trust import check_private, is_token, read_token, use_token
+from app.replicas.trust import check_private, is_token, read_token, require_token_mode
 
 __all__ = ["NAME", "Plan", "serving"]
 
@@ -45,6 +46,8 @@ WATCH_SECONDS = 0.25  # between two looks whether a lesson should end
 STOP_SECONDS = 20.0  # for a replica to finish what it does when it is stopped
 
 _log = logging.getLogger("ray.serve")
+
+TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # one class from Python 3.11 on
 
 Answer = tuple[int, bytes]  # the status of an HTTP answer, and a message or a sentence
 
@@ -66,6 +69,10 @@ class Plan:
     results: str = field(default_factory=default_results)
     cluster: str | None = None  # the address of a Ray that runs already
 
+    def count(self, deployment: str) -> int:
+        """How many replicas a deployment has."""
+        return self.counts.get(deployment, self.replicas)
+
 
 # ---- the replicas
 
@@ -77,11 +84,12 @@ class ModelReplica:
         from app.replicas.work import Worker  # with torch, which the door does without
 
         self.worker = Worker.open(plan.model, bank=plan.bank, device=plan.device, results=plan.results)
+        self.plan = plan
         self.worker.facts()  # reads the weights and the bank, before the first visitor comes
 
     async def facts(self) -> Facts:
         """Which model and bank this replica holds, and its process."""
-        return {**self.worker.facts(), "process": os.getpid()}
+        return {**self.worker.facts(), "process": os.getpid(), "replicas": self.plan.count("adapt")}
 
 
 class PredictReplica(ModelReplica):
@@ -156,11 +164,11 @@ def _sentence(error: Exception) -> str:
 
 
 class Door:
-    """The one address of all replicas. It looks at the token, the path and the size, and hands messages on."""
+    """The one address of all replicas: it looks at token, path and size, and hands messages on."""
 
-    def __init__(self, results: str, predict: Any, try_recipe: Any, adapt: Any) -> None:  # noqa: ANN401
+    def __init__(self, results: str, *handles: Any) -> None:  # noqa: ANN401
         self._token, self._results = read_token(), Results(results)
-        self._questions = {"/predict": predict, "/try": try_recipe}
+        self._predict, self._try, adapt = handles
         self._adapt = adapt.options(stream=True)
 
     async def __call__(self, request: Request) -> Response:
@@ -169,45 +177,36 @@ class Door:
             return _refuse(401, text.replicas.NO_TOKEN)
         try:
             return await self._route(request)
-        except NoResultError as error:
-            return _refuse(404, str(error))
-        except atlas.AtlasError as error:
-            return _refuse(422, str(error))
-        except BackPressureError:
-            return _refuse(503, text.replicas.BUSY)
-        except (TimeoutError, asyncio.TimeoutError):
-            return _refuse(504, text.replicas.TOO_SLOW)
-        except (RayError, DeploymentUnavailableError):
-            return _refuse(503, text.replicas.LOST)
+        except (
+            atlas.AtlasError,
+            RayError,
+            BackPressureError,
+            DeploymentUnavailableError,
+            *TIMEOUTS,
+        ) as error:
+            status, sentence = _refusal_of(error)
+            return _refuse(status, sentence)
 
     async def _route(self, request: Request) -> Response:
-        path, method = request.url.path, request.method
-        if method == "GET" and path == "/facts":
-            return JSONResponse(await self._facts())
-        if method == "GET" and path.startswith("/results/"):
-            data = await asyncio.to_thread(self._results.get, path.removeprefix("/results/"))
-            return Response(data, media_type="application/octet-stream")
-        if method != "POST":
-            return _refuse(404, text.replicas.NOT_HERE)
-        if path.startswith("/stop/"):
-            await asyncio.to_thread(self._results.stop, path.removeprefix("/stop/"))
-            return JSONResponse({"asked": True})
+        method, _, rest = request.url.path.removeprefix("/").partition("/")
+        if request.method == "GET":
+            if method == "facts":
+                return JSONResponse(await self._predict.facts.remote())
+            if method == "results":
+                return _bytes(await asyncio.to_thread(self._results.get, rest))
+            raise NoResultError(text.replicas.NOT_HERE)
         body = await _read_body(request)
-        if body is None:
-            return _refuse(413, text.replicas.TOO_LARGE)
-        if path == "/results":
+        if method == "results":
             return JSONResponse({"id": await asyncio.to_thread(self._results.put, body)})
-        if path in self._questions:
-            status, answer = await self._ask(self._questions[path], body)
-            if status != 200:
-                return _refuse(status, answer.decode())
-            return Response(answer, media_type="application/octet-stream")
-        return await self._learn(body) if path == "/adapt" else _refuse(404, text.replicas.NOT_HERE)
-
-    async def _facts(self) -> Facts:
-        kinds = {"predict": self._questions["/predict"], "try": self._questions["/try"], "adapt": self._adapt}
-        facts: Facts = await kinds["predict"].facts.remote()
-        return facts
+        if method == "stop":
+            await asyncio.to_thread(self._results.stop, rest)
+            return JSONResponse({"asked": True})
+        if method == "adapt":
+            return await self._learn(body)
+        if method not in ("predict", "try"):
+            raise NoResultError(text.replicas.NOT_HERE)
+        status, answer = await self._ask(self._predict if method == "predict" else self._try, body)
+        return _bytes(answer) if status == 200 else _refuse(status, answer.decode())
 
     async def _ask(self, replicas: Any, body: bytes) -> Answer:  # noqa: ANN401 - a handle
         """The answer of a replica; of another, where one dies over it."""
@@ -250,23 +249,40 @@ class Door:
         return StreamingResponse(stream(), media_type="application/octet-stream")
 
 
-async def _read_body(request: Request) -> bytes | None:
-    """The body; None where it is too large."""
+async def _read_body(request: Request) -> bytes:
+    """The body; a TooLargeError where it is too large."""
     parts, nbytes = [], 0
-    try:
-        async for part in request.stream():
-            nbytes += len(part)
-            if nbytes > MAX_NBYTES:
-                return None
-            parts.append(part)
-    except ClientDisconnect:
-        return None
+    async for part in request.stream():
+        nbytes += len(part)
+        if nbytes > MAX_NBYTES:
+            raise TooLargeError(text.replicas.TOO_LARGE)
+        parts.append(part)
     return b"".join(parts)
+
+
+class TooLargeError(atlas.AtlasError):
+    """A request has more bytes than the door takes."""
+
+
+def _refusal_of(error: Exception) -> tuple[int, str]:
+    """The status and the sentence for what went wrong."""
+    if isinstance(error, atlas.AtlasError):
+        kinds = {NoResultError: 404, TooLargeError: 413}
+        return kinds.get(type(error), 422), str(error)
+    if isinstance(error, BackPressureError):
+        return 503, text.replicas.BUSY
+    if isinstance(error, TIMEOUTS):
+        return 504, text.replicas.TOO_SLOW
+    return 503, text.replicas.LOST
 
 
 def _refuse(status: int, sentence: str) -> Response:
     later = {"Retry-After": str(RETRY_SECONDS)} if status in (503, 504) else {}
     return JSONResponse({"error": sentence}, status, headers=later)
+
+
+def _bytes(body: bytes) -> Response:
+    return Response(body, media_type="application/octet-stream")
 
 
 # ---- the application
@@ -276,7 +292,7 @@ def _refuse(status: int, sentence: str) -> Response:
 def serving(plan: Plan) -> Iterator[str]:
     """Serve while the block lasts; gives the address once every replica is ready."""
     check_private(plan.host)
-    use_token()
+    require_token_mode()
     _start_ray(plan)
     try:
         serve.start(http_options={"host": plan.host, "port": plan.port}, proxy_location="HeadOnly")
@@ -316,7 +332,7 @@ def _application(plan: Plan) -> Any:  # noqa: ANN401 - Ray says no types
         made = serve.deployment(
             kind,
             name=name,
-            num_replicas=plan.counts.get(name, plan.replicas),
+            num_replicas=plan.count(name),
             max_ongoing_requests=at_once,
             max_queued_requests=plan.queue,
             ray_actor_options=actor,

@@ -13,6 +13,7 @@ import click
 import atlas_engine as atlas
 from app import text
 from app.replicas.results import VARIABLE, default_results
+from app.replicas.trust import check_private, use_token
 from atlas_engine.cli.options import bank_option, command, model_option, positive
 from atlas_engine.cli.output import emit, say
 
@@ -35,6 +36,7 @@ __all__ = ["serve"]
 @click.option("--cluster", metavar="ADDRESS", help="a Ray that runs already (default: one of its own)")
 def serve(
     *,
+    host: str,
     results: str | None,
     replicas: int,
     model: str,
@@ -49,6 +51,8 @@ def serve(
     """
     if find_spec("ray") is None:
         raise atlas.AtlasError(text.replicas.NO_RAY)
+    check_private(host)
+    use_token()
     from app.replicas.application import Plan, serving
 
     stop = threading.Event()
@@ -56,6 +60,7 @@ def serve(
         signal.signal(which, lambda *_: stop.set())
     plan = Plan(
         replicas=replicas,
+        host=host,
         model=model,
         bank=None if bank is None else str(bank.resolve()),
         results=results or default_results(),

@@ -11,17 +11,39 @@ so is a few-shot run with a bank, a layout, a budget or validation images of its
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import atlas_engine as atlas
 from app import text
-from app.replicas.client import ReplicaClient
+from app.replicas.client import VARIABLE, ReplicaClient
 from app.replicas.results import NoResultError
+from app.session import OpenedModel
 
-__all__ = ["ReplicatedAtlas"]
+__all__ = ["ReplicatedAtlas", "check_replicas", "with_replicas"]
 
 FORWARDED = {"method", "config", "templates", "seed"}  # the arguments of `few_shot` that a replica takes
+
+
+def with_replicas(opened: OpenedModel) -> OpenedModel:
+    """The opened model with the replicas that ATLAS_BACKEND names; the same where it names none."""
+    backend = os.environ.get(VARIABLE, "")
+    if not backend:
+        return opened
+    client = ReplicaClient.from_backend(backend)
+    engine = ReplicatedAtlas.of(opened.engine, client)
+    return replace(opened, engine=engine, replicas=int(client.facts()["replicas"]))
+
+
+def check_replicas(engine: atlas.Atlas) -> str:
+    """What is wrong with an engine's replicas, for `/readyz`; '' where they answer, or there are none."""
+    try:
+        _ = isinstance(engine, ReplicatedAtlas) and engine.client.facts()
+    except atlas.AtlasError:
+        return "do not answer"
+    return ""
 
 
 class ReplicatedAtlas(atlas.Atlas):
@@ -31,7 +53,7 @@ class ReplicatedAtlas(atlas.Atlas):
 
     @classmethod
     def of(cls, engine: atlas.Atlas, client: ReplicaClient) -> ReplicatedAtlas:
-        """The engine with these replicas; an AtlasError where they have another model or bank, or are not there.
+        """The engine with these replicas; an AtlasError where there are none, or of another model or bank.
 
         Two engines of one model give the same answers, so that a page may mix what both computed.
         """
@@ -47,17 +69,26 @@ class ReplicatedAtlas(atlas.Atlas):
                 )
         made = cls(engine.backbone, bank_path=engine.bank_path, cache=engine.cache)
         made.client = client
+        if bank is not None:
+            made.bank = engine.bank  # it is in memory already
         return made
 
     def predict(
-        self, images: Sequence[Any], classes: Sequence[str], *, templates: Any = None
+        self,
+        images: Sequence[Any],
+        classes: Sequence[str],
+        *,
+        templates: Any = None,  # noqa: ANN401 - as the engine takes them
     ) -> atlas.Predictions:
         """Zero-shot predictions, by a replica."""
         sentences = atlas.find_templates(templates) if templates else ()
         return self.client.predict(self._shrink(self.read_images(images)), classes, templates=sentences)
 
     def comparer(
-        self, recipe: atlas.Recipe, *, bank: Any = None
+        self,
+        recipe: atlas.Recipe,
+        *,
+        bank: Any = None,  # noqa: ANN401 - as above
     ) -> Callable[[Sequence[Any]], atlas.Comparison]:
         """`compare` of one recipe: its bytes go to the store once, and then its id alone to the replicas."""
         if bank is not None:
@@ -73,7 +104,11 @@ class ReplicatedAtlas(atlas.Atlas):
 
         return compare
 
-    def few_shot(self, support: atlas.Support, **settings: Any) -> atlas.Run[atlas.AdaptResult]:  # type: ignore[override]
+    def few_shot(  # type: ignore[override]
+        self,
+        support: atlas.Support,
+        **settings: Any,  # noqa: ANN401 - as above
+    ) -> atlas.Run[atlas.AdaptResult]:
         """A run by a replica; by this process where it needs what only this process has."""
         given = {name: value for name, value in settings.items() if value is not None}
         if not given.keys() <= FORWARDED:

@@ -1,6 +1,6 @@
 """Who may ask the replicas: whoever has the token, on a private network.
 
-    use_token()                          # before Ray is started: RAY_AUTH_MODE=token, and a token file
+    use_token()                          # before Ray is imported: RAY_AUTH_MODE=token, and a token file
     bearer = read_token()                # for a client
     check_private("192.168.0.4")         # an AtlasError for an address that the internet reaches
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import atlas_engine as atlas
 from app import text
 
-__all__ = ["check_private", "is_token", "read_token", "token_file", "use_token"]
+__all__ = ["check_private", "is_token", "read_token", "require_token_mode", "token_file", "use_token"]
 
 PATH_VARIABLE, MODE_VARIABLE, TOKEN_VARIABLE = "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
 
@@ -55,6 +55,12 @@ def use_token() -> str:
     if not os.environ.get(TOKEN_VARIABLE):
         os.environ[PATH_VARIABLE] = str(path)
     return token
+
+
+def require_token_mode() -> None:
+    """Raise unless Ray asks for the token in this process; it looks once, when it is imported."""
+    if os.environ.get(MODE_VARIABLE) != "token":
+        raise atlas.AtlasError(text.replicas.NO_TOKEN_MODE)
 
 
 def is_token(header: str, token: str) -> bool:

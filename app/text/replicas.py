@@ -12,6 +12,7 @@ NOT_HERE = "There is nothing here. Post to /predict, /try or /adapt; recipes are
 NO_RESULT = "There is no result of that id. Results are kept for some days: send the recipe again."
 BAD_ID = "A result's id has 64 hexadecimal digits."
 BROKEN = "Something went wrong in a replica; its log says what. Please try again."
+NO_TOKEN_MODE = "Ray was imported without its token. Call app.replicas.trust.use_token() first."
 NO_RAY = 'atlas serve needs Ray, which is not installed. Install it: pip install "atlas-studio[ray]".'
 
 
@@ -44,7 +45,8 @@ def nobody(address: str) -> str:
 def bad_backend(value: str) -> str:
     """The refusal of an ATLAS_BACKEND that is none."""
     return (
-        f"ATLAS_BACKEND is '{value[:80]}', but must be 'ray' or 'ray://HOST:PORT', as `atlas serve` prints it."
+        f"ATLAS_BACKEND is '{value[:80]}', but must be 'ray' or 'ray://HOST:PORT', as `atlas serve` prints "
+        "it."
     )
 
 
