@@ -197,13 +197,14 @@ class Recipe:
             raise RecipeError(f"cannot write '{target}' ({error.strerror}). Choose another file.") from error
 
     def to_bytes(self) -> bytes:
-        """The bytes of the recipe's file."""
+        """The bytes of the recipe's file; the same each time, so that their hash can name the recipe."""
         description = json.dumps(
             _description(self), allow_nan=False, ensure_ascii=False, separators=(",", ":")
         )
-        return safetensors.torch.save(
+        data = safetensors.torch.save(
             _tensors_to_save(self), metadata={"format": FORMAT, "recipe": description}
         )
+        return _sort_metadata(data)
 
     def export(
         self, folder: Path | str, *, engine: RecipeExporter[Written], format: str = "onnx", int8: bool = False
@@ -448,6 +449,16 @@ def _read_file(path: Path) -> bytes:
         raise RecipeError("there is no such file.")
     with path.open("rb") as file:
         return file.read(MAX_RECIPE_NBYTES + 1)
+
+
+def _sort_metadata(data: bytes) -> bytes:
+    """A safetensors file with its metadata in order of their names: safetensors writes them in any order."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the tensors stay aligned
+    return len(text).to_bytes(8, "little") + text + data[start:]
 
 
 def _read_description(data: bytes) -> dict[str, Json]:

@@ -97,7 +97,10 @@ class ReplicaClient:
         templates: Sequence[str],
         seed: int,
     ) -> atlas.Run[atlas.AdaptResult]:
-        """A run that a replica makes: its steps come as they happen there, and `cancel()` ends it there."""
+        """A run that a replica makes: its steps come as they happen there, and `cancel()` ends it there.
+
+        Its recipe lies in the store, so that any replica answers by `id_of(result.recipe.to_bytes())`.
+        """
         run_id = secrets.token_hex(16)
         facts = {
             **_names(support.images),

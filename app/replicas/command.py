@@ -56,8 +56,6 @@ def serve(
     from app.replicas.application import Plan, serving
 
     stop = threading.Event()
-    for which in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(which, lambda *_: stop.set())
     plan = Plan(
         replicas=replicas,
         host=host,
@@ -67,6 +65,8 @@ def serve(
         **given,
     )
     with serving(plan) as address:
+        for which in (signal.SIGTERM, signal.SIGINT):  # after Ray, which has handlers of its own
+            signal.signal(which, lambda *_: stop.set())
         say(text.replicas.serving(address, replicas))
         emit(f"ATLAS_BACKEND=ray://{plan.host}:{plan.port}")
         while not stop.wait(0.5):

@@ -25,7 +25,7 @@ import atlas_engine as atlas
 from app import text
 from app.limits import LIMITS
 
-__all__ = ["VARIABLE", "NoResultError", "Results", "default_results"]
+__all__ = ["VARIABLE", "NoResultError", "Results", "default_results", "id_of"]
 
 VARIABLE = "ATLAS_RESULTS"
 ID = re.compile(r"[0-9a-f]{64}")
@@ -36,6 +36,11 @@ SWEEP_SECONDS = 600.0
 
 class NoResultError(atlas.AtlasError):
     """There is no result of that id, or none any more."""
+
+
+def id_of(data: bytes) -> str:
+    """The id of bytes: their sha256."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def default_results() -> str:
@@ -59,7 +64,7 @@ class Results:
 
     def put(self, data: bytes) -> str:
         """The id under which the bytes can be had from now on."""
-        name = hashlib.sha256(data).hexdigest()
+        name = id_of(data)
         if not self._files.exists(self._path(name)):
             self._write(self._path(name), data)
         self._sweep()
@@ -73,7 +78,7 @@ class Results:
             data: bytes = self._files.cat_file(self._path(name))
         except FileNotFoundError:
             raise NoResultError(text.replicas.NO_RESULT) from None
-        if hashlib.sha256(data).hexdigest() != name:
+        if id_of(data) != name:
             raise NoResultError(text.replicas.NO_RESULT)
         return data
 
