@@ -71,7 +71,7 @@ def replicas(*, seconds: float = SECONDS, turns: int = TURNS) -> Report:
     spread = {name: f"{min(found):.1f} to {max(found):.1f} a second" for name, found in rates.items()}
     return Report(
         name="replicas",
-        what=f"{IMAGES} images a question, by a recipe; {CLIENTS} clients at once, {turns} × {seconds:g} s each",
+        what=f"{IMAGES} images a question, by a recipe; {CLIENTS} clients at once, {turns} × {seconds:g} s",
         ceiling="2 × one replica with a core for each; Ray and the clients need the same cores here",
         bars=(
             Bar("2 replicas / 1", median["two"] / median["one"], ">=", 1.0),
