@@ -113,23 +113,21 @@ class AdaptReplica(ModelReplica):
 
     async def learn(self, body: bytes) -> AsyncIterator[bytes]:
         """The messages of a lesson; whoever stops listening ends it."""
-        loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1) as thread:  # one thread for all steps of a run
-            try:
-                lesson = await loop.run_in_executor(thread, self.worker.learn, body)
-            except Exception as error:
-                yield refusal(_sentence(error))
-                return
+        loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1)  # one thread for all steps of a run
+        lesson, watch = None, None
+        try:
+            lesson = await loop.run_in_executor(thread, self.worker.learn, body)
             watch = asyncio.create_task(_watch(lesson.stop_if_asked))
             steps = iter(lesson)
-            try:
-                while (message := await loop.run_in_executor(thread, _next, steps)) is not None:
-                    yield message
-            except Exception as error:
-                yield refusal(_sentence(error))
-            finally:
+            while (message := await loop.run_in_executor(thread, _next, steps)) is not None:
+                yield message
+        except Exception as error:
+            yield refusal(_sentence(error))
+        finally:
+            if lesson is not None and watch is not None:
                 watch.cancel()
-                lesson.end()
+                lesson.end()  # the step under way is its last
+            thread.shutdown(wait=False)
 
 
 async def _answer(work: Callable[[bytes], bytes], body: bytes) -> Answer:
