@@ -30,13 +30,17 @@ MAX_RECIPES = 64  # read from the store and kept; composed ones are fewer, by th
 
 
 class Worker:
-    """An engine with the store of results. Threads may share it."""
+    """An engine with the store of results. Threads may share it: one at a time computes.
+
+    A composed model keeps the features of its layers while it answers, so that two answers at once would
+    take each other's. Messages are read and written beside that.
+    """
 
     def __init__(self, engine: atlas.Atlas, results: Results) -> None:
         self.engine, self.results = engine, results
         self._predictors = Predictors()
         self._recipes: OrderedDict[str, atlas.Recipe] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._computing = threading.Lock(), threading.Lock()
 
     @classmethod
     def open(cls, model: str, *, bank: str | None, device: str | None, results: str) -> Worker:
@@ -58,16 +62,18 @@ class Worker:
         facts, tensors = messages.decode(body)
         images = messages.images_from(facts, tensors)
         classes, templates = _texts(facts, "classes"), _texts(facts, "templates", required=False)
-        return messages.predictions_as_message(
-            self.engine.predict(images, classes, templates=templates or None)
-        )
+        with self._computing:
+            predictions = self.engine.predict(images, classes, templates=templates or None)
+        return messages.predictions_as_message(predictions)
 
     def try_recipe(self, body: bytes) -> bytes:
         """The images by zero-shot and by the recipe of an id."""
         facts, tensors = messages.decode(body)
         images = messages.images_from(facts, tensors)
         recipe = self._recipe(str(facts.get("recipe", "")))
-        return messages.comparison_as_message(self._predictors.compare(self.engine, recipe, images))
+        with self._computing:
+            comparison = self._predictors.compare(self.engine, recipe, images)
+        return messages.comparison_as_message(comparison)
 
     def learn(self, body: bytes) -> Lesson:
         """A few-shot run; its messages are made as they are asked for."""
