@@ -49,9 +49,9 @@ def serve(
     at the first start (RAY_AUTH_TOKEN_PATH, else ~/.ray/auth_token). Never let the internet reach the address
     or Ray's own ports.
     """
+    check_private(host)
     if find_spec("ray") is None:
         raise atlas.AtlasError(text.replicas.NO_RAY)
-    check_private(host)
     use_token()
     from app.replicas.application import Plan, serving
 

@@ -104,7 +104,7 @@ class ReplicatedAtlas(atlas.Atlas):
 
         return compare
 
-    def few_shot(  # type: ignore[override]
+    def few_shot(
         self,
         support: atlas.Support,
         **settings: Any,  # noqa: ANN401 - as above

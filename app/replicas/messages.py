@@ -46,7 +46,8 @@ MAX_IMAGES = 1000
 
 def encode(facts: Facts, tensors: Tensors | None = None) -> bytes:
     """The bytes of a message."""
-    return safetensors.torch.save(dict(tensors or {}), metadata={KEY: json.dumps(facts)})
+    body: bytes = safetensors.torch.save(dict(tensors or {}), metadata={KEY: json.dumps(facts)})
+    return body
 
 
 def decode(body: bytes) -> tuple[Facts, dict[str, Tensor]]:
