@@ -61,9 +61,8 @@ DOORS = {  # outside library → where alone it may be imported
     "onnx": ("atlas_engine/exporting/", "studies/bundled_model/", "studies/clip_tower.py"),
     "datasets": ("atlas_engine/data/hub_dataset.py",),
     "huggingface_hub": ("atlas_engine/clip/", "atlas_engine/upload.py"),
-    "ray": ("atlas_engine/executors/on_ray.py", "app/"),
+    "ray": ("atlas_engine/executors/on_ray.py", "app/replicas/application.py"),
     "sklearn": ("atlas_engine/estimator.py",),
-    "ray": ("app/replicas/application.py",),
     "fsspec": ("app/replicas/results.py",),
 }
 
