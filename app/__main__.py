@@ -44,7 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
                 host=options.host,
                 port=options.port,
                 mcp=wants_mcp(options.mcp, log=_print),
-                share_device=not opened.replicas,
             )
         except OSError:  # what Gradio raises where no port is free
             _print(text.page.no_port(options.port))

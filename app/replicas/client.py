@@ -17,7 +17,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -36,6 +36,9 @@ BACKEND = re.compile(r"ray(?:://(\[[0-9a-fA-F:]+\]|[\w.-]+):(\d{1,5}))?/?")
 SECONDS = 90.0  # without a byte: longer than the door waits for an answer
 
 
+Waiting = Callable[[], AbstractContextManager[None]]
+
+
 class BusyError(atlas.AtlasError):
     """No replica has room; `retry_seconds` says when to ask again."""
 
@@ -45,19 +48,25 @@ class BusyError(atlas.AtlasError):
 
 
 class ReplicaClient:
-    """Replicas at one address. Threads may share it: each request has a connection of its own."""
+    """Replicas at one address. Threads may share it: each request has a connection of its own.
 
-    def __init__(self, host: str, port: int, *, token: str, seconds: float = SECONDS) -> None:
+    While it waits for them, it is inside of `waiting()`: the page gives its turn on the device back.
+    """
+
+    def __init__(
+        self, host: str, port: int, *, token: str, seconds: float = SECONDS, waiting: Waiting = nullcontext
+    ) -> None:
         self.host, self.port, self._token, self._seconds = host, port, token, seconds
+        self._waiting = waiting
 
     @classmethod
-    def from_backend(cls, value: str) -> ReplicaClient:
+    def from_backend(cls, value: str, *, waiting: Waiting = nullcontext) -> ReplicaClient:
         """The client of an ATLAS_BACKEND: `ray` for this machine's, or `ray://HOST:PORT`."""
         found = BACKEND.fullmatch(value.strip())
         if found is None:
             raise atlas.AtlasError(text.replicas.bad_backend(value))
         host, port = found.groups() if found[1] else LOCAL.split(":")
-        return cls(host.strip("[]"), int(port), token=read_token())
+        return cls(host.strip("[]"), int(port), token=read_token(), waiting=waiting)
 
     @property
     def address(self) -> str:
@@ -128,7 +137,7 @@ class ReplicaClient:
         body = messages.encode(facts, messages.images_as_tensors(images))
         asked = False
         with self._request("POST", "/adapt", body) as answer:
-            for message in iter_frames(_reader(answer)):
+            for message in iter_frames(self._reader(answer)):
                 told, tensors = messages.decode(message)
                 if told["kind"] == "result":
                     return messages.result_from(told, tensors)
@@ -143,6 +152,18 @@ class ReplicaClient:
         raise atlas.AtlasError(text.replicas.LOST)
 
     # ---- HTTP
+
+    def _reader(self, answer: http.client.HTTPResponse) -> Callable[[int], bytes]:
+        """Exactly so many bytes of an answer, fewer at its end only."""
+
+        def read(nbytes: int) -> bytes:
+            parts = bytearray()
+            with self._waiting():
+                while len(parts) < nbytes and (part := answer.read(nbytes - len(parts))):
+                    parts += part
+            return bytes(parts)
+
+        return read
 
     def _post(self, path: str, facts: Facts, images: Sequence[atlas.Image]) -> bytes:
         body = messages.encode(facts, messages.images_as_tensors(images))
@@ -161,8 +182,9 @@ class ReplicaClient:
         """The answer to a request, if it is one; else an AtlasError with the sentence of the refusal."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=self._seconds)
         try:
-            connection.request(method, path, body, {"Authorization": f"Bearer {self._token}"})
-            answer = connection.getresponse()
+            with self._waiting():
+                connection.request(method, path, body, {"Authorization": f"Bearer {self._token}"})
+                answer = connection.getresponse()
             if answer.status != 200:
                 _raise_refusal(answer)
             yield answer
@@ -183,18 +205,6 @@ def _raise_refusal(answer: http.client.HTTPResponse) -> None:
     if answer.status == 503:
         raise BusyError(sentence, float(answer.headers.get("Retry-After") or 1))
     raise (NoResultError if answer.status == 404 else atlas.AtlasError)(sentence)
-
-
-def _reader(answer: http.client.HTTPResponse) -> Callable[[int], bytes]:
-    """Exactly so many bytes of an answer, fewer at its end only."""
-
-    def read(nbytes: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < nbytes and (part := answer.read(nbytes - len(parts))):
-            parts += part
-        return bytes(parts)
-
-    return read
 
 
 def _names(images: Sequence[atlas.Image]) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from typing import Any
 
 import atlas_engine as atlas
 from app import text
+from app.priority_lock import DEVICE
 from app.replicas.client import VARIABLE, ReplicaClient
-from app.replicas.results import NoResultError
+from app.replicas.results import NoResultError, id_of
 from app.session import OpenedModel
 
 __all__ = ["ReplicatedAtlas", "check_replicas", "with_replicas"]
@@ -32,7 +33,7 @@ def with_replicas(opened: OpenedModel) -> OpenedModel:
     backend = os.environ.get(VARIABLE, "")
     if not backend:
         return opened
-    client = ReplicaClient.from_backend(backend)
+    client = ReplicaClient.from_backend(backend, waiting=DEVICE.paused)  # others compute here meanwhile
     engine = ReplicatedAtlas.of(opened.engine, client)
     return replace(opened, engine=engine, replicas=int(client.facts()["replicas"]))
 
@@ -90,16 +91,19 @@ class ReplicatedAtlas(atlas.Atlas):
         *,
         bank: Any = None,  # noqa: ANN401 - as above
     ) -> Callable[[Sequence[Any]], atlas.Comparison]:
-        """`compare` of one recipe: its bytes go to the store once, and then its id alone to the replicas."""
+        """`compare` of one recipe: its id goes to the replicas, and its bytes where the store lacks them.
+
+        Nothing is sent before the first images come: whoever asks for this may hold a lock.
+        """
         if bank is not None:
             return super().comparer(recipe, bank=bank)
-        recipe_id = self.client.put(recipe)
+        recipe_id = id_of(recipe.to_bytes())
 
         def compare(images: Sequence[Any]) -> atlas.Comparison:
             small = self._shrink(self.read_images(images))
             try:
                 return self.client.compare(small, recipe_id)
-            except NoResultError:  # its days were over
+            except NoResultError:  # it was learned elsewhere, or its days are over
                 return self.client.compare(small, self.client.put(recipe))
 
         return compare

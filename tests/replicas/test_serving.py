@@ -20,7 +20,8 @@ from app.handlers.settings import FewShotSettings
 from app.handlers.trying import try_images
 from app.handlers.uploads import ClassRow, UploadedImage
 from app.predictors import Predictors
-from app.replicas.client import BusyError
+from app.priority_lock import DEVICE
+from app.replicas.client import BusyError, ReplicaClient
 from app.replicas.engine import ReplicatedAtlas
 from app.replicas.results import NoResultError, id_of
 from app.session import StopSignal
@@ -178,6 +179,26 @@ def test_fifty_clients_get_right_answers_or_words_though_a_replica_is_killed(
     assert wrong == []
     assert words <= {text.replicas.BUSY, text.replicas.LOST}
     assert answers == [True] * (CLIENTS * QUESTIONS)
+
+
+def test_a_page_that_waits_for_replicas_gives_its_turn_on_the_device_back(replicas):
+    client = ReplicaClient(
+        replicas.client.host, replicas.client.port, token=replicas.token, waiting=DEVICE.paused
+    )
+    computed = threading.Event()
+
+    def compute():
+        with DEVICE.hold(urgent=True):
+            computed.set()
+
+    with DEVICE.hold(urgent=False):
+        other = threading.Thread(target=compute)
+        other.start()
+        time.sleep(0.2)  # it waits for its turn
+        assert not computed.is_set()
+        client.facts()
+        assert computed.is_set()
+    other.join()
 
 
 # ---- the door
