@@ -8,10 +8,13 @@ import os
 import signal
 import threading
 import time
+import zipfile
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 import torch
+from gradio_client import Client, handle_file
 
 import atlas_engine as atlas
 from app import text
@@ -25,6 +28,7 @@ from app.replicas.client import BusyError, ReplicaClient
 from app.replicas.engine import ReplicatedAtlas
 from app.replicas.results import NoResultError, id_of
 from app.session import StopSignal
+from studies.load_test.server import serve
 from tests.drawn import ROOT
 
 pytestmark = pytest.mark.ray
@@ -199,6 +203,26 @@ def test_a_page_that_waits_for_replicas_gives_its_turn_on_the_device_back(replic
         client.facts()
         assert computed.is_set()
     other.join()
+
+
+def test_the_backend_is_all_that_the_page_needs(replicas, support, tmp_path):
+    archive = tmp_path / "photos.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for folder in sorted((APPLES / "teach").iterdir())[:2]:
+            for path in sorted(folder.iterdir())[:2]:
+                packed.write(path, f"{folder.name}/{path.name}")
+    image = str(next((APPLES / "try").rglob("*.jpg")))
+    address = f"ray://{replicas.client.address}"
+    with serve(tmp_path, ATLAS_BACKEND=address, RAY_AUTH_TOKEN=replicas.token) as page:
+        client = Client(page.address, verbose=False)
+        told, recipe = client.predict(handle_file(archive), samples=[], steps=2, api_name="/adapt")
+        tried = client.predict([handle_file(image)], handle_file(recipe), "", api_name="/try")
+        with urlopen(f"{page.address}/readyz") as ready:
+            assert json.loads(ready.read())["replicas"] == "ok"
+    learned = Path(recipe).read_bytes()
+    assert replicas.client.get(id_of(learned)) == atlas.Recipe.from_bytes(learned)  # a replica put it there
+    assert told["kept"]
+    assert [row["image"] for row in tried["rows"]] == [Path(image).name]
 
 
 # ---- the door
