@@ -14,6 +14,7 @@ from app.mcp_tools import wants_mcp
 from app.metrics import serve_metrics
 from app.page import build, launch
 from app.quiet_log import keep_log_quiet
+from app.replicas.engine import with_replicas
 from app.serving import StopRequest
 from app.session import Engines, PageRuns, open_engine
 from app.storage import Storage
@@ -24,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     stop_request = StopRequest().install()
     try:
-        opened = open_engine(options.model, bank=options.bank, log=_print)
+        opened = with_replicas(open_engine(options.model, bank=options.bank, log=_print))
     except atlas.AtlasError as error:
         _print(str(error))
         return 1

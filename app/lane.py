@@ -217,20 +217,22 @@ class FairQueue(Queue):  # type: ignore[misc]  # Gradio says no types
             self.send_message(event, _refused(sentence))
 
 
-def use_fair_queue(page: gr.Blocks, *, share_device: bool = True) -> list[str]:
+def use_fair_queue(page: gr.Blocks, *, share_device: bool = True, lanes: int = 1) -> list[str]:
     """Take what does not learn out of the lane for learning; returns the names of those handlers.
 
-    Where both compute on one device of this process, they take turns on it.
+    Where both compute on one device of this process, they take turns on it. With several `lanes`, as many
+    learn at a time, and as many times more ask.
     """
     moved = []
     for event in page.fns.values():
         if event.concurrency_id != DEVICE["concurrency_id"] or event.fn is None:
             continue
         learns = is_long_run(event.fn)
+        event.concurrency_limit = DEVICE["concurrency_limit"] * lanes
         if not learns:
             event.concurrency_id, event.concurrency_limit = (
                 QUESTION["concurrency_id"],
-                QUESTION["concurrency_limit"],
+                QUESTION["concurrency_limit"] * lanes,
             )
             moved.append(event.fn.__name__)
         if share_device:

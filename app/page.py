@@ -24,6 +24,7 @@ from app.limits import IMAGE_ENDINGS, LIMITS
 from app.mcp_tools import accept_file_lists, keep_copies_in
 from app.predictors import Predictors
 from app.prepared_examples import RECIPE, load_few_shot
+from app.replicas.engine import check_replicas
 from app.serving import LiveServer, serve
 from app.session import CurrentModel, Engines, OpenedModel, PageRuns
 from app.shares import Shares
@@ -127,6 +128,7 @@ def launch(
             "bank": lambda: check_bank(opened.engine),
             "decoder": check_decoder,
             "disk": lambda: check_disk(storage),
+            **({"replicas": lambda: check_replicas(opened.engine)} if opened.replicas else {}),
         }
     )
     health.refresh()
@@ -140,6 +142,7 @@ def launch(
         port=port,
         mcp=mcp,
         share_device=share_device,
+        lanes=max(opened.replicas, 1),
     )
     if page.mcp_server_obj is not None:
         accept_file_lists(page.mcp_server_obj)

@@ -179,14 +179,15 @@ def serve(
     port: int | None = None,
     mcp: bool = False,
     share_device: bool = True,
+    lanes: int = 1,
 ) -> LiveServer:
     """Serve the page in the background with these launch options, safely for strangers.
 
     An OSError where there is no free port. `share_device` lets questions and learning take turns on the one
-    device of this process.
+    device of this process. `lanes` is how many learn at a time, which more than one process has to compute.
     """
     limit_malloc_arenas()
-    use_fair_queue(page, share_device=share_device)
+    use_fair_queue(page, share_device=share_device, lanes=lanes)
     metrics, owners, listeners = Metrics(), SessionOwners(), Listeners()
     own_routes = [upload_route(page, storage, metrics=metrics), *health_routes(health), *card_routes()]
     edge = EdgeState(

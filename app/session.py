@@ -65,6 +65,7 @@ class OpenedModel:
     reason: str | None = None
     own_bank: bool = True  # the bank that ships with the model
     name: str = BUNDLED
+    replicas: int = 0  # that compute for it, each for one lesson at a time (`app.replicas`); 0: this process
 
 
 def open_engine(

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from atlas_engine.predictions import Comparison, Predictions
     from atlas_engine.predictions_file import save_predictions
     from atlas_engine.recipe import Recipe
-    from atlas_engine.result import AdaptResult, Advice, CurvePoint, Estimate, Run, Step, Verdict
+    from atlas_engine.result import AdaptResult, Advice, CurvePoint, Estimate, Outcome, Run, Step, Verdict
     from atlas_engine.sharing.repositories import load, push
 
 _HOMES = {
@@ -74,6 +74,7 @@ _HOMES = {
     "ImageLimits": "data",
     "Method": "adapt.methods",
     "NegateConfig": "adapt.arithmetic.config",
+    "Outcome": "result",
     "Predictions": "predictions",
     "Recipe": "recipe",
     "Residency": "bank.residency",
@@ -135,6 +136,7 @@ __all__ = [
     "ImageLimits",
     "Method",
     "NegateConfig",
+    "Outcome",
     "Predictions",
     "Recipe",
     "Residency",

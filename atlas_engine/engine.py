@@ -83,6 +83,7 @@ def open(
     cache: Cache | bool = True,
     class_embeddings: Mapping[str, Tensor] | None = None,
     bank_memory: float | None = None,
+    share_bank: bool = False,
 ) -> Atlas:
     """A session with the model called `model`; `cache=False` keeps nothing on disk.
 
@@ -93,7 +94,8 @@ def open(
 
     A bank of more than `bank_memory` MiB stays on disk: a run with a budget reads the vectors that it
     chooses, and up to so much is kept of what was read (`bank.tiered`). By default it is ATLAS_BANK_MEMORY,
-    or 1024.
+    or 1024. With `share_bank`, processes of one machine that open one bank on a CPU have it in memory once;
+    its file must then be replaced, never written into.
     """
     runtime.keep_memory()
     store = cache if isinstance(cache, Cache) else Cache(cache_folder()) if cache else None
@@ -108,6 +110,7 @@ def open(
         cache=store,
         class_embeddings=class_embeddings,
         bank_memory=bank_memory,
+        share_bank=share_bank,
     )
 
 
@@ -128,16 +131,18 @@ class Atlas:
         cache: Cache | None = None,
         class_embeddings: Mapping[str, Tensor] | None = None,
         bank_memory: float | None = None,
+        share_bank: bool = False,
     ) -> None:
         """`bank_path` is the bank file, or a function that finds it when a bank is first needed.
 
-        `bank_memory` is as `open` has it.
+        `bank_memory` and `share_bank` are as `open` has them.
         `class_embeddings` are vectors (D) by class name, to be used instead of the text tower's.
         """
         self.backbone = backbone
         self._class_embeddings = _check_embeddings(class_embeddings or {}, backbone)
         self.cache = cache
         self._given_bank_path, self._bank_memory = bank_path, bank_memory
+        self._share_bank = share_bank
         self._cached_head = functools.lru_cache(maxsize=CACHED_HEADS)(self._compute_head)
 
     def close(self) -> None:
@@ -277,7 +282,9 @@ class Atlas:
                 f"{self.backbone.name} has no bank of task vectors on this machine. Open it with bank=FILE; "
                 f"`atlas bank list` tells which public ones there are, and `atlas bank import` builds them."
             )
-        return open_bank(self.bank_path, self.backbone, memory_limit=self._bank_memory)
+        return open_bank(
+            self.bank_path, self.backbone, memory_limit=self._bank_memory, shared=self._share_bank
+        )
 
     @functools.cached_property
     def weights_id(self) -> str:

@@ -190,17 +190,21 @@ class Recipe:
         target = Path(path)
         if not target.parent.is_dir():
             raise RecipeError(f"there is no folder '{target.parent}' to save the recipe in. Create it first.")
+        try:
+            with atomic_write(target) as part:
+                part.write_bytes(self.to_bytes())
+        except OSError as error:
+            raise RecipeError(f"cannot write '{target}' ({error.strerror}). Choose another file.") from error
+
+    def to_bytes(self) -> bytes:
+        """The bytes of the recipe's file; the same each time, so that their hash can name the recipe."""
         description = json.dumps(
             _description(self), allow_nan=False, ensure_ascii=False, separators=(",", ":")
         )
         data = safetensors.torch.save(
             _tensors_to_save(self), metadata={"format": FORMAT, "recipe": description}
         )
-        try:
-            with atomic_write(target) as part:
-                part.write_bytes(data)
-        except OSError as error:
-            raise RecipeError(f"cannot write '{target}' ({error.strerror}). Choose another file.") from error
+        return _sort_metadata(data)
 
     def export(
         self, folder: Path | str, *, engine: RecipeExporter[Written], format: str = "onnx", int8: bool = False
@@ -216,11 +220,21 @@ class Recipe:
         """The recipe in a file that anybody may have written, or a `RecipeError`."""
         try:
             data = _read_file(Path(path))
+        except (AtlasError, OSError) as error:
+            raise RecipeError(f"'{path}' is not a recipe that can be used: {error}") from error
+        return cls.from_bytes(data, name=str(path))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, name: str = "this") -> Recipe:
+        """The recipe in the bytes of a file that anybody may have written, or a `RecipeError`."""
+        try:
+            if len(data) > MAX_RECIPE_NBYTES:
+                raise RecipeError(f"it is larger than {MAX_RECIPE_NBYTES // 2**20} MiB.")
             return _build_recipe(_read_description(data), safetensors.torch.load(data))
         except KeyError as error:
-            raise RecipeError(f"'{path}' is not a recipe that can be used: it lacks {error}.") from error
+            raise RecipeError(f"'{name}' is not a recipe that can be used: it lacks {error}.") from error
         except (AtlasError, OSError, RecursionError, SafetensorError, ValueError) as error:
-            raise RecipeError(f"'{path}' is not a recipe that can be used: {error}") from error
+            raise RecipeError(f"'{name}' is not a recipe that can be used: {error}") from error
 
 
 Predictor: TypeAlias = Callable[[UInt8[Tensor, "N 3 S S"]], Float[Tensor, "N C"]]
@@ -434,10 +448,17 @@ def _read_file(path: Path) -> bytes:
     if not path.is_file():
         raise RecipeError("there is no such file.")
     with path.open("rb") as file:
-        data = file.read(MAX_RECIPE_NBYTES + 1)
-    if len(data) > MAX_RECIPE_NBYTES:
-        raise RecipeError(f"it is larger than {MAX_RECIPE_NBYTES // 2**20} MiB.")
-    return data
+        return file.read(MAX_RECIPE_NBYTES + 1)
+
+
+def _sort_metadata(data: bytes) -> bytes:
+    """A safetensors file with its metadata in order of their names: safetensors writes them in any order."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the tensors stay aligned
+    return len(text).to_bytes(8, "little") + text + data[start:]
 
 
 def _read_description(data: bytes) -> dict[str, Json]:

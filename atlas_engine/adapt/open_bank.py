@@ -25,11 +25,17 @@ _log = logging.getLogger(__name__)
 SMALL_RUN = 8  # images: a bank that leaves no room for them is of no use
 
 
-def open_bank(path: Path, backbone: Backbone, *, memory_limit: float | None = None) -> TaskVectorBank:
+def open_bank(
+    path: Path, backbone: Backbone, *, memory_limit: float | None = None, shared: bool = False
+) -> TaskVectorBank:
     """The bank of a file for this model: resident or, where it is larger than `memory_limit` MiB, on disk.
 
-    By default the limit is ATLAS_BANK_MEMORY, or 1024 MiB.
+    By default the limit is ATLAS_BANK_MEMORY, or 1024 MiB. On a CPU a `shared` bank is the mapped file,
+    whatever its size: the system keeps the pages that are used, once for all processes.
     """
+    if shared and backbone.device.type == "cpu":
+        with BankFile(path) as file:
+            return file.load(shared=True)
     limit = int((bank_memory() if memory_limit is None else memory_limit) * 2**20)
     if not path.is_file() or path.stat().st_size <= limit:
         return load_within_memory(path, backbone)

@@ -125,12 +125,19 @@ class BankFile:
         return sum(entry.stop - entry.start for entry in self._file.entries.values())
 
     def load(
-        self, device: torch.device | str = "cpu", *, tasks: Sequence[str] | None = None
+        self,
+        device: torch.device | str = "cpu",
+        *,
+        tasks: Sequence[str] | None = None,
+        shared: bool = False,
     ) -> TaskVectorBank:
-        """The resident bank, of all tasks or of some. Raises before anything exists if a byte is wrong."""
+        """The resident bank, of all tasks or of some. Raises before anything exists if a byte is wrong.
+
+        With `shared`, all tasks on a CPU are views of the mapped file, which processes have in memory once.
+        """
         panels: Sequence[Panel]
         if tasks is None and torch.device(device).type == "cpu":
-            tensors = dict(self._file.read_all())
+            tensors = self._file.map_all() if shared else dict(self._file.read_all())
             panels = [self._require_finite(self._panel(m, tensors)) for m in range(len(self.blocks))]
         elif tasks is None:
             panels = [self._require_finite(panel).to(device) for panel in self.iter_panels()]

@@ -9,7 +9,8 @@ hash of the manifest and the table of tensors together.
         file.manifest, file.read("proj")
 
 safetensors' own reader was tried in place of this one. Copying each tensor out of its memory map takes longer
-than reading; without the copy a bank would change, or crash the process, when its file is overwritten.
+than reading; without the copy a bank would change, or crash the process, when its file is overwritten. Where
+many processes of one machine hold one bank, the copies cost more than that: `map_all` gives the mapped file.
 """
 
 from __future__ import annotations
@@ -133,6 +134,22 @@ class TensorFile:
                 yield key, tensor
             for check in checks:
                 check.result()
+
+    def map_all(self) -> dict[str, Tensor]:
+        """Every tensor, as a view of the mapped file: processes that map one file share its memory.
+
+        Each is checked. Replace such a file by another (as `write_tensors` does), and never write into it.
+        """
+        # a private mapping: a write would go to a copy of the page, not to the file
+        nbytes = self.path.stat().st_size
+        memory = torch.from_file(str(self.path), shared=False, size=nbytes, dtype=torch.uint8)
+        tensors = {}
+        for key, entry in self.entries.items():
+            data = memory[self._data_start + entry.start : self._data_start + entry.stop]
+            aligned = data if data.data_ptr() % entry.dtype.itemsize == 0 else data.clone()
+            tensors[key] = aligned.view(entry.dtype).view(entry.shape)
+            self._check(key, tensors[key])
+        return tensors
 
     def close(self) -> None:
         """Close the file; tensors already read stay."""

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from atlas_engine.errors import EvalError, unknown_name
@@ -30,6 +31,7 @@ class Suite:
     name: str
     summary: str
     target: str
+    needs: str = ""  # a module of an extra, without which the suite is run by its name only, and says so
 
     def run(self) -> Report:
         """The suite's report, from a Python process of its own (`studies.speed.run`).
@@ -80,6 +82,12 @@ SUITES = (
         "studies.speed.tiers:tiers",
     ),
     Suite(
+        "replicas",
+        "questions answered by two replicas on Ray, against one and against this process",
+        "studies.load_test.replicas:replicas",
+        needs="ray",
+    ),
+    Suite(
         "predict",
         "a prediction against the bare tower, the imports and the cache",
         "studies.speed.predict:predict",
@@ -98,10 +106,11 @@ SUITES = (
 
 
 def choose(names: Sequence[str], *, suites: Sequence[Suite] | None = None) -> list[Suite]:
-    """The suites of these names, in this order and each once; all of them where none is named."""
+    """The suites of these names, in this order and each once; all that can run here where none is named."""
     rows = SUITES if suites is None else suites
     known = {suite.name: suite for suite in rows}
     for name in names:
         if name not in known:
             raise EvalError(unknown_name("suite", name, known))
-    return [known[name] for name in dict.fromkeys(names)] or list(rows)
+    can_run = [suite for suite in rows if not suite.needs or find_spec(suite.needs)]
+    return [known[name] for name in dict.fromkeys(names)] or can_run

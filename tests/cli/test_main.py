@@ -12,6 +12,7 @@ from importlib import metadata
 import click
 import pytest
 
+from app.commands import COMMANDS as APP_COMMANDS
 from atlas_engine.cli import main
 from atlas_engine.cli.main import (
     COMMANDS,
@@ -243,17 +244,17 @@ def built_metadata(tmp_path_factory):
     return folder
 
 
-def test_an_installation_has_the_commands_of_the_studies(built_metadata, monkeypatch, tmp_path):
+def test_an_installation_has_the_commands_of_the_studies_and_the_app(built_metadata, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(built_metadata)
     monkeypatch.setattr(sys.modules["atlas_engine.cli.main"], "PYPROJECT", tmp_path / "no clone")
-    (entry,) = metadata.entry_points(group=ENTRY_POINTS)
-    assert entry.dist.metadata["Name"] == "atlas-studio"
-    assert installed_commands() == STUDY_COMMANDS
+    entries = metadata.entry_points(group=ENTRY_POINTS)
+    assert {entry.dist.metadata["Name"] for entry in entries} == {"atlas-studio"}
+    assert installed_commands() == {**APP_COMMANDS, **STUDY_COMMANDS}
 
 
 def test_so_has_a_clone_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(metadata, "entry_points", lambda **_: ())
-    assert installed_commands() == STUDY_COMMANDS
+    assert installed_commands() == {**APP_COMMANDS, **STUDY_COMMANDS}
 
 
 def test_where_nothing_is_declared_there_is_nothing_more(monkeypatch, tmp_path):
