@@ -1,4 +1,4 @@
-"""A grid of measurements spread over an executor's workers: `atlas eval … --on WHERE`.
+"""A grid of measurements spread over an executor's workers: `atlas eval few-shot … --on WHERE`.
 
 The parts of a grid are its data sets under one seed each. The command lists the cells of a part, and sends
 the keys of those that its ledger lacks to a worker. A worker repeats the whole command, with an
