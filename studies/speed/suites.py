@@ -102,6 +102,11 @@ SUITES = (
         "a cache hit against a bare SQLite read of the same bytes",
         "studies.speed.cache_hit:cache_hit",
     ),
+    Suite(
+        "try",
+        "an image dropped in Try and answered over the network, against the engine alone",
+        "studies.load_test.first_answer:first_answer",
+    ),
 )
 
 

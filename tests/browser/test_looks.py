@@ -20,6 +20,15 @@ LOOK = """() => axe.run(document, { resultTypes: ["violations"] }).then(({ viola
         return [id, html, Boolean(it && it.closest(".at-drop"))];
     })))"""
 
+# What is pressed and lower than 44 pixels; a radio button or a tick is pressed with its label.
+SMALL_TARGETS = """() => [...document.querySelectorAll(
+        "button, select, summary, .at-link a, .at-switch, label:has(input[type=radio]), "
+        + "input:not([type=radio], [type=checkbox], [type=file])")]
+    .filter((one) => one.offsetParent !== null && getComputedStyle(one).visibility === "visible")
+    .map((one) => [one, one.getBoundingClientRect()])
+    .filter(([one, { width, height }]) => width > 1 && height > 1 && height < 44)
+    .map(([one, { height }]) => [one.outerHTML.slice(0, 120), height])"""
+
 
 @pytest.fixture
 def looked_at(artefacts):
@@ -97,6 +106,22 @@ def test_the_first_screen_says_little_and_has_one_button(visit, width):
     switch.uncheck()
     assert page.locator(".at-without").is_visible()
     assert not page.locator(".at-with").is_visible()
+
+
+def test_on_a_phone_everything_to_press_is_large_enough_for_a_finger(visit):
+    page = visit(width=390)
+    assert page.evaluate(SMALL_TARGETS) == []
+    page.click("#lessons [data-example='0']")
+    page.locator("#compare select").first.wait_for()
+    for name in (text.result.TAB_COMPARE, text.result.TAB_INSIDE, text.result.TAB_TAKE):
+        panel(page, name)
+        wait_until_still(page)
+        assert page.evaluate(SMALL_TARGETS) == [], name
+    panel(page, text.teach.TAB)
+    page.locator("#pictures-1 .thumbnail-item").first.wait_for()
+    page.click("#settings button")
+    page.locator("#settings input[type=range]").wait_for()
+    assert page.evaluate(SMALL_TARGETS) == []
 
 
 def test_axe_is_there_to_look():
