@@ -381,8 +381,7 @@ class Atlas:
         new images decide whether learning on helped (`adapt.continued`). To learn from all images alike,
         give all of them to `few_shot`.
         """
-        vectors = self.bank if bank is None else bank
-        recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
+        vectors = self._bank_of(recipe, bank)
         chosen = config or FewShotConfig()
 
         def start(stop: threading.Event) -> Generator[Step, None, AdaptResult]:
@@ -559,8 +558,7 @@ class Atlas:
 
         With linear vectors it is a `TangentTower`, about half as fast as the base model.
         """
-        vectors = self.bank if bank is None else bank
-        recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
+        vectors = self._bank_of(recipe, bank)
         self._require_own_bank(vectors)
         return build_tower(self.backbone.visual, vectors, recipe.coefficients)
 
@@ -626,8 +624,7 @@ class Atlas:
         Each is left out in turn, and the images are answered again; a recipe that draws on none has no
         effects.
         """
-        vectors = self.bank if bank is None else bank
-        recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
+        vectors = self._bank_of(recipe, bank)
         pixels = self.pixels(self.read_images(images))
         return measure_effects(recipe, self.backbone, vectors, self._head_of(recipe), pixels)
 
@@ -754,6 +751,16 @@ class Atlas:
         names = check_class_names(classes, at_least=2)
         task = TaskData("images", names, self.head(names, templates=templates).clone(), pixels)
         return self._bank_context((task,), bank=bank, templates=templates)
+
+    def _bank_of(self, recipe: Recipe, bank: TaskVectorBank | None) -> TaskVectorBank:
+        """The given bank, or the session's own, once it is known that the recipe is for this model and bank.
+
+        The model is asked first: for a recipe of another model, it does not matter what bank there is.
+        """
+        recipe.check(model_fingerprint=self.fingerprint)
+        vectors = self.bank if bank is None else bank
+        recipe.check(model_fingerprint=self.fingerprint, bank_fingerprint=vectors.fingerprint)
+        return vectors
 
     def _require_own_bank(self, bank: TaskVectorBank) -> None:
         """Raise unless the bank was made for this model."""

@@ -158,14 +158,14 @@ class Recipe:
             raise RecipeError("its templates are not a list.")
         return find_templates([str(sentence) for sentence in given])
 
-    def check(self, *, model_fingerprint: str, bank_fingerprint: str) -> None:
-        """Raise a `RecipeError` unless the recipe was made with this model and this bank."""
+    def check(self, *, model_fingerprint: str, bank_fingerprint: str | None = None) -> None:
+        """Raise a `RecipeError` unless the recipe was made with this model, and this bank if one is given."""
         pairs = {
             "model": (self.model_fingerprint, model_fingerprint),
             "bank": (self.bank_fingerprint, bank_fingerprint),
         }
         for what, (wanted, given) in pairs.items():
-            if wanted != given:
+            if given is not None and wanted != given:
                 raise RecipeError(
                     f"this recipe was made for {self.model} with the {what} {wanted[:12]}, and the {what} "
                     f"{given[:12]} is open. Open the one it was made with, or adapt anew with this one."

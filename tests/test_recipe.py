@@ -147,6 +147,11 @@ def test_another_model_or_bank_is_refused_and_named(given, sentence):
         make_recipe().check(**given)
 
 
+def test_a_model_without_a_bank_is_told_that_the_recipe_is_for_another_model():
+    with pytest.raises(RecipeError, match="Open the one it was made with"):
+        tiny_engine().compare([], make_recipe())
+
+
 def test_saving_into_a_folder_that_is_not_there_says_so(tmp_path):
     with pytest.raises(RecipeError, match="Create it first"):
         make_recipe().save(tmp_path / "none" / "r.safetensors")
