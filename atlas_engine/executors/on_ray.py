@@ -11,6 +11,7 @@ a token is asked for (RAY_AUTH_MODE=token) and no dashboard is started. Tasks an
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import secrets
@@ -25,7 +26,7 @@ from typing_extensions import override
 from atlas_engine.errors import ExecutorError
 from atlas_engine.executors.task import Executor, pack_error, perform
 
-__all__ = ["RayExecutor", "ensure_token", "private_address"]
+__all__ = ["RayExecutor", "ensure_token", "on_loopback", "private_address"]
 
 SCHEME = "ray://"
 RETRIES = 5  # of a task whose node or worker was lost
@@ -108,7 +109,8 @@ def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
     wanted = address or os.environ.get("RAY_ADDRESS", "")
     if not wanted or wanted == "local":
         ensure_token()
-        ray.init(address="local", include_dashboard=False, _node_ip_address=LOOPBACK, **quiet)
+        with on_loopback(ray):
+            ray.init(address="local", include_dashboard=False, _node_ip_address=LOOPBACK, **quiet)
         return
     place = wanted if wanted == "auto" else private_address(wanted)
     if os.environ.get("RAY_AUTH_MODE") != "disabled" and find_token() is None:
@@ -124,6 +126,22 @@ def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
 
 
 # ---- trust
+
+
+@contextlib.contextmanager
+def on_loopback(ray: Any) -> Iterator[None]:  # noqa: ANN401
+    """Ray starts on 127.0.0.1, where no other machine reaches it.
+
+    On Linux it takes the machine's own address in the place of 127.0.0.1, and then listens on all of them.
+    This switch, which it has for systems without clusters, is what stops that.
+    """
+    constants = ray._private.ray_constants
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
 
 
 def private_address(address: str) -> str:

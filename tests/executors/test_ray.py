@@ -16,7 +16,7 @@ from atlas_engine.bank.bank_file import load_bank
 from atlas_engine.cli import main
 from atlas_engine.errors import ExecutorError, SupportError
 from atlas_engine.executors import Ledger, open_executor, run_tasks
-from atlas_engine.executors.on_ray import ensure_token, private_address
+from atlas_engine.executors.on_ray import LOOPBACK, ensure_token, on_loopback, private_address
 from tests.drawn import ROOT, write_pictures
 from tests.executors import tiny_tasks
 from tests.executors.tasks import die_once, number_tasks, refuse_odd, square, wait_for_ever
@@ -54,13 +54,12 @@ def cluster(tmp_path_factory, marks):
         Config.initialize("")  # for other tests may have imported Ray before
         AuthenticationTokenLoader.instance().reset_cache()
 
-        # at the address of this machine, behind the token: Ray lets no second node join at 127.0.0.1
-        node = {"num_cpus": 1, "object_store_memory": STORE_NBYTES}
-        nodes = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-        ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")  # joins the head
-        try:
+        node = {"num_cpus": 1, "object_store_memory": STORE_NBYTES, "node_ip_address": LOOPBACK}
+        with on_loopback(ray):
+            nodes = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+            ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")  # joins the head
             nodes.lost = nodes.add_node(**node)
-            nodes.wait_for_nodes()
+        try:
             yield nodes
         finally:
             ray.shutdown()
