@@ -33,8 +33,8 @@ __all__ = ["replicas"]
 
 CLIENTS = 8
 IMAGES = 4  # in a question
-SECONDS = 10.0  # of each turn
-TURNS = 2
+SECONDS = 15.0  # of each turn
+TURNS = 3
 Ask = Callable[[], atlas.Comparison]
 
 
