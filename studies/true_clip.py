@@ -21,6 +21,7 @@ from atlas_engine.data.folders import ClassFolder
 from atlas_engine.engine import Atlas
 from studies.few_shot import FewShotRow, FewShotStudySettings, run_few_shot
 from studies.grid import Ledger, OnStart, ignore_note
+from studies.late_vectors import LateVectorSettings
 from studies.methods import STUDY_METHODS, ZERO_SHOT, Solver
 
 __all__ = ["PROTOTYPES", "TrueClipSettings", "run_true_clip"]
@@ -55,6 +56,11 @@ class TrueClipSettings(FewShotStudySettings):
     )
     max_classes: int | None = setting(10, help="most classes of a problem, drawn by seed", low=2)
     max_test: int | None = setting(200, help="most images to measure on, as many of each class", low=2)
+    tune_lr: float | None = setting(
+        LateVectorSettings().vector_lr,
+        help="peak learning rate of fine-tuning and LoRA, as of the vectors",
+        low=0.0,
+    )
     control: bool = setting(
         True, help="measure what mixes task vectors with a random bank of the same norms too"
     )
