@@ -34,6 +34,7 @@ from app.limits import LIMITS
 from app.replicas.frames import Facts, frame, read_refusal, refusal
 from app.replicas.results import NoResultError, Results, default_results
 from app.replicas.trust import check_private, is_token, read_token, require_token_mode
+from atlas_engine import cluster
 
 __all__ = ["NAME", "Plan", "serving"]
 
@@ -303,19 +304,20 @@ def serving(plan: Plan) -> Iterator[str]:
 
 
 def _start_ray(plan: Plan) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    cluster.ask_for_token()
     if plan.cluster is not None:
         ray.init(address=plan.cluster, namespace=NAME, log_to_driver=False)
         return
-    ray.init(
-        address="local",
-        namespace=NAME,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.WARNING,
-        _system_config={"enable_metrics_collection": False},
-    )
+    with cluster.on_loopback(ray):
+        ray.init(
+            address="local",
+            namespace=NAME,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            _node_ip_address=cluster.LOOPBACK,
+            _system_config={"enable_metrics_collection": False},
+        )
 
 
 def _application(plan: Plan) -> Any:  # noqa: ANN401 - Ray says no types

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from atlas_engine.cluster import RAY_SCHEME
 from atlas_engine.errors import ConfigError, unknown_name
 from atlas_engine.executors.local import LocalExecutor
-from atlas_engine.executors.on_ray import SCHEME, RayExecutor
+from atlas_engine.executors.on_ray import RayExecutor
 from atlas_engine.executors.processes import ProcessesExecutor
 from atlas_engine.executors.task import Executor
 
@@ -38,7 +39,7 @@ def _processes(rest: str, threads: int | None) -> Executor:
 def _ray(rest: str, threads: int | None) -> Executor:
     if rest and not rest.startswith("//"):
         raise ConfigError(f"'ray:{rest}' is no address of a Ray cluster. Write it as ray://10.0.0.5:10001.")
-    return RayExecutor(threads=threads, address=f"{SCHEME}{rest[2:]}" if rest else None)
+    return RayExecutor(threads=threads, address=f"{RAY_SCHEME}{rest[2:]}" if rest else None)
 
 
 EXECUTORS: Mapping[str, ExecutorRow] = MappingProxyType(

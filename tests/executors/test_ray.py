@@ -14,9 +14,9 @@ import pytest
 
 from atlas_engine.bank.bank_file import load_bank
 from atlas_engine.cli import main
+from atlas_engine.cluster import LOOPBACK, ensure_token, on_loopback, private_address
 from atlas_engine.errors import ExecutorError, SupportError
 from atlas_engine.executors import Ledger, open_executor, run_tasks
-from atlas_engine.executors.on_ray import LOOPBACK, ensure_token, on_loopback, private_address
 from tests.drawn import ROOT, write_pictures
 from tests.executors import tiny_tasks
 from tests.executors.tasks import die_once, number_tasks, refuse_odd, square, wait_for_ever
