@@ -111,7 +111,7 @@ def test_the_first_screen_says_little_and_has_one_button(visit, width):
 def test_on_a_phone_everything_to_press_is_large_enough_for_a_finger(visit):
     page = visit(width=390)
     assert page.evaluate(SMALL_TARGETS) == []
-    page.click("#lessons [data-example='0']")
+    page.click("#lessons [data-example='1']")
     page.locator("#compare select").first.wait_for()
     for name in (text.result.TAB_COMPARE, text.result.TAB_INSIDE, text.result.TAB_TAKE):
         panel(page, name)
