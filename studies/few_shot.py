@@ -20,7 +20,7 @@ from atlas_engine.adapt.methods import FEW_SHOT_METHODS
 from atlas_engine.adapt.settings import FewShotConfig
 from atlas_engine.config import setting
 from atlas_engine.data.folders import ClassFolder
-from atlas_engine.errors import SupportError
+from atlas_engine.errors import ConfigError, SupportError
 from atlas_engine.views.heatmap import Grid
 from studies.banks.random_bank import random_bank
 from studies.grid import Cell, Ledger, OnStart, StudyRow, drop_repeats, ignore_note, run_grid
@@ -54,6 +54,12 @@ class FewShotStudySettings(LearningSettings):
     """Which problems are drawn, which methods solve them, and how much those may learn."""
 
     shots: tuple[int, ...] = setting((1, 2, 4, 8, 16), help="images of a class to learn from", low=1)
+    drawn_shots: int | None = setting(
+        None,
+        help="images of a class that a problem is drawn with; fewer shots are the first of these",
+        low=1,
+        unset="the most of the shots",
+    )
     seeds: int = setting(3, help="problems drawn from each folder", low=1)
     methods: tuple[str, ...] = setting(
         tuple(STUDY_METHODS),
@@ -79,6 +85,15 @@ class FewShotStudySettings(LearningSettings):
         super().__post_init__()
         drop_repeats(self, "shots", in_order=True)
         drop_repeats(self, "methods")
+        if self.drawn_shots is not None and self.drawn_shots < self.shots[-1]:
+            raise ConfigError(
+                f"drawn_shots is {self.drawn_shots} but shots go up to {self.shots[-1]}. Draw as many."
+            )
+
+    @property
+    def most_shots(self) -> int:
+        """Images of a class that a problem is drawn with."""
+        return self.drawn_shots or self.shots[-1]
 
     def budget(self) -> FewShotConfig | None:
         """The config of all that train; None leaves it to the product."""
@@ -90,7 +105,7 @@ class FewShotStudySettings(LearningSettings):
         classes = min(self.max_classes or len(folder.classes), len(folder.classes))
         every = classes * max(folder.counts)
         return StudySettings(
-            shots=self.shots[-1], max_classes=classes, max_test=min(self.max_test or every, every)
+            shots=self.most_shots, max_classes=classes, max_test=min(self.max_test or every, every)
         )
 
 
@@ -195,7 +210,7 @@ def _measure(
 
 def require_enough_images(folders: Mapping[str, ClassFolder], settings: FewShotStudySettings) -> None:
     """Raise where a class is too small, before anything is measured. Near-duplicates are found only later."""
-    most = settings.shots[-1] + settings.validation
+    most = settings.most_shots + settings.validation
     for dataset, folder in folders.items():
         for seed in range(settings.seeds):
             drawn = draw_classes(folder, settings.max_classes, seed=seed)
@@ -208,7 +223,7 @@ def require_enough_images(folders: Mapping[str, ClassFolder], settings: FewShotS
 
 
 def _images_needed(settings: FewShotStudySettings) -> str:
-    shots = f"{settings.shots[-1]} shot(s)"
+    shots = f"{settings.most_shots} shot(s)"
     return f"{shots}, {settings.validation} to validate by" if settings.validation else shots
 
 
