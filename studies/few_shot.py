@@ -72,7 +72,7 @@ class FewShotStudySettings(LearningSettings):
         0, help="more labelled images of a class, by which what trains keeps its best epoch", low=0
     )
     tune_lr: float | None = setting(
-        None, help="peak learning rate of fine-tuning and LoRA; none is that of a task vector's", low=0.0
+        None, help="peak learning rate of all that fine-tunes; none is each method's own", low=0.0
     )
     control: bool = setting(
         False, help="measure what mixes task vectors with a random bank of the same norms too"

@@ -12,7 +12,8 @@
 
 All few-shot methods see the same shots at the same size. Those that train an image tower take them in turn,
 in random views of one kind (`Augment(jitter=0)`, as the product does), and pass the same number of them
-through the tower, steps × batch; `auto` passes more, since it trains again for each fold that it holds out.
+through the tower, steps × batch; `auto` passes more, since it trains again for each fold that it holds out,
+and a row that ends in `-long` takes as many as all these trainings together.
 Features that several heads need are computed once, and each head is charged for them.
 
 A method without labels gets images and class names; no signature here has a place for labels.
@@ -23,7 +24,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -80,6 +81,8 @@ __all__ = [
 STREAM = "stream"
 KEPT_FEATURES = 12  # tensors of pixels whose features stay: the shots, and the test images of each domain
 RANK = 16  # of the low-rank differences
+HALFWAY_RATES = {"finetune-half+head": 3e-4, "lora-half+head": 2e-3, "finetune-half+head-long": 3e-4}
+"""Peak learning rates where half of the way is kept, chosen on data sets of the bank: `atlas eval rates`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +139,7 @@ class Solver:
     ) -> None:
         """`templates` of the class names are those of `Atlas.head`; None for the model's own.
 
-        `tune_lr` is the learning rate of fine-tuning and LoRA; None is that of training a task vector.
+        `tune_lr` is the learning rate of fine-tuning and LoRA; None is each method's own.
         """
         self.engine, self.bank, self.config = engine, bank, config or FewShotConfig()
         self.templates, self.tune_lr = find_templates(templates) if templates else None, tune_lr
@@ -255,12 +258,26 @@ def _head_on_levels(
     return StudyMethod(name, learn, _no_facts)
 
 
-def _halfway_and_head(name: str, kind: str) -> StudyMethod:
-    """The image tower fine-tuned under the text head, half of the way kept, then the head of `auto`."""
+def _halfway_and_head(name: str, kind: str, *, all_passes: bool = False) -> StudyMethod:
+    """The image tower fine-tuned under the text head, half of the way kept, then the head of `auto`.
+
+    With `all_passes` it takes the steps of all trainings of `auto`, those of its folds included.
+    """
+
+    def settings_for(solver: Solver, *, trainings: int = 1, **more: int) -> FineTuneSettings:
+        settings = _fine_tune_settings(solver, kind, **more)
+        steps = trainings * settings.steps
+        lr = HALFWAY_RATES[name] if solver.tune_lr is None else solver.tune_lr
+        return replace(settings, steps=steps, warm_up=steps // 4, lr=lr)
 
     def learn(solver: Solver, problem: Problem) -> LearnedModel:
         engine, task = solver.engine, _training_task(solver, problem)
-        settings = _fine_tune_settings(solver, kind, seed=problem.seed, most=len(task.train))
+        settings = settings_for(
+            solver,
+            trainings=_trainings_of_auto(solver, problem) if all_passes else 1,
+            seed=problem.seed,
+            most=len(task.train),
+        )
         visual = engine.backbone.visual
         start = time.perf_counter()
         tuned = drain(fine_tune(visual, task, settings=settings))
@@ -275,7 +292,19 @@ def _halfway_and_head(name: str, kind: str) -> StudyMethod:
         seconds = time.perf_counter() - start
         return LearnedModel(lambda others: head.logits(features_of(others)).detach().cpu(), seconds)
 
-    return StudyMethod(name, learn, lambda solver: _fine_tune_settings(solver, kind).as_dict())
+    def facts(solver: Solver) -> dict[str, Any]:
+        return settings_for(solver).as_dict() | ({"folds": solver.budget.folds} if all_passes else {})
+
+    return StudyMethod(name, learn, facts)
+
+
+def _trainings_of_auto(solver: Solver, problem: Problem) -> int:
+    """How often `auto` trains: on all shots, and once for each fold that it holds out.
+
+    With four folds: 1 of one shot a class, 3 of two, 5 of four or more.
+    """
+    fewest = min(problem.support.counts)
+    return 1 if fewest < 2 else 1 + min(solver.budget.folds, fewest)
 
 
 def _fine_tune_settings(
@@ -283,7 +312,8 @@ def _fine_tune_settings(
 ) -> FineTuneSettings:
     """AdamW with a warm-up over a quarter of the steps, then a cosine; decay pulls back to the base model.
 
-    The learning rates are those of the training of task vectors (`bank.train`), so no target chose them.
+    The learning rates are those of the training of task vectors (`bank.train`), or those that a search on
+    data sets of the bank has chosen (`HALFWAY_RATES`), so no target chose them.
     """
     budget = effective_few_shot_config(solver.config, FEW_SHOT_METHODS[ZERO_SHOT], images=most or 1)
     batch, steps = budget.batch, max(1, budget.steps)
@@ -402,6 +432,7 @@ _FEW_SHOT = (
     _head_on_levels("kernel-ridge", KernelRidge.fit, views=0),
     _halfway_and_head("finetune-half+head", "standard"),
     _halfway_and_head("lora-half+head", "lora"),
+    _halfway_and_head("finetune-half+head-long", "standard", all_passes=True),
     *(
         _product(name)
         for name, row in FEW_SHOT_METHODS.items()

@@ -22,6 +22,7 @@ COMMANDS: CommandTable = {
         "studies.cli.zero_shot:zero_shot", "Accuracy without adaptation, on labelled folders."
     ),
     "eval few-shot": CommandRow("studies.cli.few_shot:few_shot", "Compare few-shot methods on folders."),
+    "eval rates": CommandRow("studies.cli.rates:rates", "Search the learning rates of fine-tuning and LoRA."),
     "eval test-time": CommandRow(
         "studies.cli.unlabelled:test_time", "Compare methods that learn without labels."
     ),

@@ -96,6 +96,17 @@ def test_fewer_shots_are_the_first_of_more(tiny, folder):
     assert with_shots(whole, 3).digest == whole.digest
 
 
+def test_fewer_shots_of_a_larger_drawing_are_the_same_problems(tiny, folder, tmp_path):
+    ledger = Ledger(tmp_path / "rows")
+    run(tiny, {"colours": folder}, ledger, seeds=1, methods=("zero-shot", "lpp"))
+    fewer = run(
+        tiny, {"colours": folder}, Ledger(ledger.path), seeds=1, methods=("lpp",), shots=(1,), drawn_shots=3
+    )
+    assert [(row.shots, fresh) for row, fresh in fewer] == [(1, False)]
+    with pytest.raises(ConfigError, match="drawn_shots is 2 but shots go up to 3"):
+        dataclasses.replace(GRID, drawn_shots=2)
+
+
 def test_without_limits_every_class_and_image_is_used(tiny, tmp_path):
     folder = write_pictures(tmp_path / "uneven", {"red": 9, "blue": 4})
     settings = FewShotStudySettings(shots=(2,), methods=("zero-shot",), seeds=1)

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 from atlas_engine.adapt.methods import FEW_SHOT_METHODS
 from atlas_engine.adapt.settings import FewShotConfig, FewShotRunSettings
+from atlas_engine.adapt.trainable_part import multi_level_features
+from atlas_engine.adapt.verdict import held_out_folds
 from atlas_engine.bank.vector import fingerprint
 from atlas_engine.compose.coefficients import Layout
 from atlas_engine.data.augment import Augment
@@ -19,12 +21,12 @@ from atlas_engine.heads.base import LabelledFeatures
 from atlas_engine.heads.registry import HEADS
 from studies.grid import key_of
 from studies.methods import STUDY_METHODS, Solver, few_shot_facts, find_study_method
-from studies.problems.few_shot import accuracy, draw_problem, shot_pixels
+from studies.problems.few_shot import accuracy, draw_problem, shot_pixels, with_shots
 from tests.studies.drawn_tasks import QUICK
 
 ALONE = ("tip", "tip-f", "lpp")
 TRAINED = ("finetune", "lora")
-HALFWAY = ("finetune-half+head", "lora-half+head")
+HALFWAY = ("finetune-half+head", "lora-half+head", "finetune-half+head-long")
 ON_LEVELS = ("linear-probe-levels", "kernel-ridge")
 MIXING = (
     "linear-probe",
@@ -154,6 +156,25 @@ def test_a_tower_is_shown_as_many_views_as_coefficients_learn_from(solver, probl
     views.clear()
     STUDY_METHODS[name].solve(Solver(solver.engine, bank=solver.bank, config=FewShotConfig(steps=2)), problem)
     assert views == [6] * 2, "a batch is never larger than the shots"
+
+
+@pytest.mark.parametrize(("shots", "trainings"), [(1, 1), (2, 3)])
+def test_the_long_row_passes_as_many_views_as_all_trainings_of_auto(solver, problem, views, shots, trainings):
+    few = with_shots(problem, shots)
+    STUDY_METHODS["finetune-half+head-long"].solve(solver, few)
+    of_auto = held_out_folds(
+        multi_level_features(
+            solver.engine.backbone,
+            solver.engine.pixels(few.support.images),
+            torch.tensor(few.support.labels),
+            solver.engine.head(few.support.classes),
+        ),
+        folds=4,
+    )
+    assert int(of_auto.max()) + 2 == trainings, "a training for each fold, and one on all shots"
+    learned, (head_view,) = views[:-1], views[-1:]
+    assert len(learned) == trainings * 6
+    assert head_view == len(few.support.images), "the view that the head sees"
 
 
 @pytest.mark.parametrize("name", ["tip-f", "linear-probe", *TRAINED, "atlas", "auto"])
