@@ -23,6 +23,7 @@ COMMANDS: CommandTable = {
     ),
     "eval few-shot": CommandRow("studies.cli.few_shot:few_shot", "Compare few-shot methods on folders."),
     "eval rates": CommandRow("studies.cli.rates:rates", "Search the learning rates of fine-tuning and LoRA."),
+    "eval starts": CommandRow("studies.cli.starts:starts", "Whether a mix helps before anything is learned."),
     "eval test-time": CommandRow(
         "studies.cli.unlabelled:test_time", "Compare methods that learn without labels."
     ),
