@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -9,7 +11,7 @@ from torch.nn import functional as F
 from atlas_engine.heads.base import LabelledFeatures
 from studies.methods import STUDY_METHODS, Solver
 from studies.problems.few_shot import draw_problem
-from studies.same_features import RIDGES, WIDTHS, KernelRidge, move_halfway, read_levels
+from studies.same_features import ONE_SHOT, RIDGES, WIDTHS, KernelRidge, move_halfway, read_levels
 from tests.studies.drawn_tasks import QUICK
 
 
@@ -53,6 +55,15 @@ def test_kernel_ridge_takes_the_candidates_with_the_least_error_when_shots_are_l
     expected = torch.linalg.solve(kernel + ridge * torch.eye(9), support.one_hot - prior)
     torch.testing.assert_close(fit.alpha, expected, rtol=1e-3, atol=1e-4)  # two ways to solve in float32
     torch.testing.assert_close(fit.logits(support.features), prior + kernel @ expected, rtol=1e-3, atol=1e-4)
+
+
+def test_with_one_shot_a_class_kernel_ridge_learns_though_nothing_can_be_left_out():
+    drawn = drawn_support()
+    first = [int((drawn.labels == label).nonzero()[0]) for label in range(3)]
+    support = replace(drawn, features=drawn.features[first], labels=drawn.labels[first])
+    fit = KernelRidge.fit(support)
+    assert fit.width == ONE_SHOT[0]
+    assert torch.equal(fit.logits(support.features).argmax(dim=1), support.labels)
 
 
 def test_far_from_every_shot_kernel_ridge_answers_as_zero_shot():
