@@ -44,7 +44,7 @@ def starts(
     config: StartSettings,
     files: ReportFiles,
 ) -> None:
-    """Whether a mix of task vectors helps before anything is learned.
+    """Whether a mix helps before anything is learned.
 
     A head is fitted at several fixed mixes, with the bank's vectors and with random ones of the same norms.
     """
