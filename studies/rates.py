@@ -4,7 +4,7 @@
     best_rates(rows)                                   # {"finetune-half+head": 3e-4, …}
 
 The best rate has the highest mean accuracy over data sets, shots and seeds. No target may be among the
-folders: `studies.methods.HALFWAY_RATES` holds what was found, and counts for every target.
+folders: `studies.methods.HALFWAY_RATES` counts for every target.
 """
 
 from __future__ import annotations
