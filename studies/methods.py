@@ -82,8 +82,8 @@ STREAM = "stream"
 KEPT_FEATURES = 12  # tensors of pixels whose features stay: the shots, and the test images of each domain
 RANK = 16  # of the low-rank differences
 HALFWAY_RATES = {"finetune-half+head": 3e-4, "lora-half+head": 2e-3, "finetune-half+head-long": 3e-4}
-"""Peak learning rates where half of the way is kept: those of task vectors. `atlas eval rates` compares others on
-data sets of the bank: fine-tuning does not mind, and LoRA may gain from 6e-3."""
+"""Peak learning rates where half of the way is kept: those of task vectors. `atlas eval rates` tries others
+on data sets of the bank: fine-tuning does not mind, and LoRA may gain from 6e-3."""
 
 
 @dataclass(frozen=True, eq=False)
