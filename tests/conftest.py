@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from jaxtyping import install_import_hook
 
 import tests.shapes  # noqa: F401 - named by the hook below
@@ -68,3 +69,12 @@ def chromium():
         pytest.skip("Chromium is not installed")
     with open_chromium(found) as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def ray_turn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One Ray at a time, whatever worker tests it: two that start together may take longer than Ray waits."""
+    folder = tmp_path_factory.getbasetemp()
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with FileLock(shared / "ray.lock"):
+        yield

@@ -38,8 +38,8 @@
   const refusalIn = (node) =>
     node instanceof Element ? (node.matches(".at-refusal") ? node : node.querySelector(".at-refusal")) : null;
   const scrollToAlert = (alert) => {
-    const { top, bottom } = alert.getBoundingClientRect();
-    if (alert.offsetParent !== null && (bottom < 0 || top > innerHeight)) alert.scrollIntoView({ block: "center" });
+    const { top } = alert.getBoundingClientRect();
+    if (alert.offsetParent !== null && (top < 0 || top > innerHeight)) alert.scrollIntoView({ block: "center" });
   };
   document.addEventListener("click", (event) => {
     const [run, stop, leave] = RUNS[event.target.closest?.(".at-start, #unlabelled-examples")?.id] ?? [];

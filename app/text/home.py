@@ -17,7 +17,7 @@ def after(images: int) -> str:
 
 def borrowed(about: str) -> str:
     """The toggle's label: which borrowed knowledge can be switched off."""
-    return say("It borrowed from {about}: try it without", about=about)
+    return say("Borrowed from {about}: try without", about=about)
 
 
 def is_a(label: str) -> str:

@@ -7,7 +7,7 @@ from app.limits import LIMITS
 from app.text.language import say
 
 TITLE = "aTLAS Studio"
-LEAD = say("Show it a few images of each thing, and it learns to tell them apart.")
+LEAD = say("A few images teach it your own things.")
 EXPERIMENTS = say("Experiments")
 FOOTNOTE = say(
     "Your images are deleted within {minutes} minutes after their last use.",

@@ -33,7 +33,7 @@ def marks(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory, marks):
+def cluster(tmp_path_factory, marks, ray_turn):
     """Two nodes of one core each, to which this process is connected."""
     settings = {
         "RAY_AUTH_MODE": "token",

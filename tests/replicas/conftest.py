@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -49,22 +51,39 @@ def _command(process):
     return ""
 
 
-@pytest.fixture(scope="session")
-def replicas(tmp_path_factory):
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory, ray_turn):
     """A client of one replica each of predict and adapt, and two of try."""
     if find_spec("ray") is None:
         pytest.skip('Ray is not installed: pip install "atlas-studio[ray]"')
     folder = tmp_path_factory.mktemp("replicas")
     token = folder / "token"
+    files = tempfile.mkdtemp(prefix="ray-")  # a short path: Ray's sockets lie there, with 107 bytes at the most
     environment = {
         **os.environ,
+        "RAY_TMPDIR": files,
         "RAY_AUTH_TOKEN_PATH": str(token),
-        "RAY_TMPDIR": str(tmp_path_factory.mktemp("ray")),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
+    # Ray gives its node 30 seconds to start, and a busy machine may take longer: one more try
+    for _ in range(2):
+        process = _start(folder, environment)
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        if port.isdigit():
+            break
+        _stop(process)
+    assert port.isdigit(), (folder / "log").read_text()[-3000:]
+    client = ReplicaClient("127.0.0.1", int(port), token=token.read_text(), seconds=120)
+    yield ServedReplicas(client, token.read_text(), process.pid)
+    _stop(process)
+    shutil.rmtree(files, ignore_errors=True)
+
+
+def _start(folder, environment):
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.replicas.served", str(folder / "results")],
             cwd=ROOT,
             env=environment,
@@ -72,14 +91,9 @@ def replicas(tmp_path_factory):
             stdout=subprocess.PIPE,
             stderr=log,
         )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            port = process.stdout.readline().strip()
-            assert port.isdigit(), (folder / "log").read_text()[-3000:]
-            client = ReplicaClient("127.0.0.1", int(port), token=token.read_text(), seconds=120)
-            yield ServedReplicas(client, token.read_text(), process.pid)
-        finally:
-            process.stdin.close()
-            process.wait(timeout=60)
-            process.stdout.close()
+
+
+def _stop(process):
+    process.stdin.close()
+    process.wait(timeout=60)
+    process.stdout.close()
