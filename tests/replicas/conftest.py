@@ -58,7 +58,8 @@ def replicas(tmp_path_factory, ray_turn):
         pytest.skip('Ray is not installed: pip install "atlas-studio[ray]"')
     folder = tmp_path_factory.mktemp("replicas")
     token = folder / "token"
-    files = tempfile.mkdtemp(prefix="ray-")  # a short path: Ray's sockets lie there, with 107 bytes at the most
+    # a short path, because those of the sockets in it may have 107 bytes at the most
+    files = tempfile.mkdtemp(prefix="ray-")
     environment = {
         **os.environ,
         "RAY_TMPDIR": files,
