@@ -7,7 +7,7 @@ from app.limits import LIMITS
 from app.text.language import say
 
 TITLE = "aTLAS Studio"
-LEAD = say("A few images teach it your own things.")
+LEAD = say("A few images teach it your classes.")
 EXPERIMENTS = say("Experiments")
 FOOTNOTE = say(
     "Your images are deleted within {minutes} minutes after their last use.",
