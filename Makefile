@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PORT ?= 7860
 ARGS ?=
-WORKERS ?= 3
+WORKERS ?= 2
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -19,8 +19,8 @@ NPM := node_modules/onnxruntime-web/package.json
 demo: $(VENV)/.app
 	$(BIN)/python -m app --port $(PORT)
 
-# A file's tests run one after another in one of the workers, each of which computes in one thread. One more than
-# two cores need, because tests of the page and of servers often wait.
+# A file's tests run one after another in one of the workers, each of which computes in one thread and needs up to
+# 3 GB, with a server of its own besides.
 test: $(VENV)/.dev browser $(NPM)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
