@@ -37,7 +37,11 @@
   };
   const refusalIn = (node) =>
     node instanceof Element ? (node.matches(".at-refusal") ? node : node.querySelector(".at-refusal")) : null;
-  const scrollToAlert = (alert) => {
+  // A refusal may come while its tab is hidden, and the page turns to it a moment later.
+  const scrollToAlert = (alert, tries = 8) => {
+    if (alert.isConnected && alert.offsetParent === null && tries > 0) {
+      setTimeout(scrollToAlert, SOON / 2, alert, tries - 1);
+    }
     const { top } = alert.getBoundingClientRect();
     if (alert.offsetParent !== null && (top < 0 || top > innerHeight)) alert.scrollIntoView({ block: "center" });
   };
@@ -55,6 +59,8 @@
   new MutationObserver((changes) => {
     scrollToNewRuns();
     const alert = changes.flatMap((change) => [...change.addedNodes]).map(refusalIn).find((one) => one);
-    if (alert) requestAnimationFrame(() => scrollToAlert(alert));
+    if (!alert) return;
+    requestAnimationFrame(() => scrollToAlert(alert));
+    setTimeout(scrollToAlert, SOON, alert); // what comes with it may have moved it
   }).observe(document.body, { childList: true, subtree: true });
 }

@@ -235,14 +235,15 @@ class TeachTab:
 
         @long_run
         def on_adapt(request: gr.Request, values: Values) -> Iterator[Updates]:
+            turned = False
             try:
-                engine = current.engine()
-                settings, wanted = form.settings.read(values), read(values)
+                wanted, turned = read(values), True
+                engine, settings = current.engine(), form.settings.read(values)
                 with runs.begin(request.session_hash) as stop_signal:
                     for progress in adapt_few_shot(engine, wanted, settings, stop_signal=stop_signal):
                         yield {trying.learn_again: gr.update(visible=False), **side.show_progress(progress)}
             except Exception as error:  # the border: a visitor gets a sentence, whatever happened
-                yield self._show_refusal(tabs, side, user_message(error), values)
+                yield self._show_refusal(tabs, side, user_message(error), values, turned=turned)
 
         inputs = {*side.state.components, trying.samples, *form.inputs}
         self._start(
@@ -258,14 +259,15 @@ class TeachTab:
 
         @long_run
         def on_adapt_unlabelled(request: gr.Request, values: Values) -> Iterator[Updates]:
+            turned = False
             try:
-                engine = current.engine()
-                wanted, settings = form.read(values), form.read_settings(values)
+                wanted, turned = form.read(values), True
+                engine, settings = current.engine(), form.read_settings(values)
                 with runs.begin(request.session_hash) as stop_signal:
                     for progress in adapt_unlabelled(engine, wanted, settings, stop_signal=stop_signal):
                         yield side.show_progress(progress)
             except Exception as error:
-                yield self._show_refusal(tabs, side, user_message(error), values)
+                yield self._show_refusal(tabs, side, user_message(error), values, turned=turned)
 
         inputs = {*side.state.components, *form.inputs}
         check = self._check(tabs, form.read, inputs)
@@ -282,7 +284,7 @@ class TeachTab:
                 example = FEW_SHOT_EXAMPLES[int(event.example)]
                 result = load_few_shot(current.engine(), example)
             except Exception as error:
-                return self._show_refusal(tabs, side, user_message(error), values)
+                return self._show_refusal(tabs, side, user_message(error), values, turned=True)
             return {
                 **self.show_form(),
                 **form.rows.fill(example.request.rows),
@@ -380,14 +382,17 @@ class TeachTab:
     def _run_outputs(self, tabs: gr.Tabs, side: ResultSide) -> list[Any]:
         return [tabs, self.alert, *side.outputs]
 
-    def _show_refusal(self, tabs: gr.Tabs, side: ResultSide, message: str, values: Values) -> Updates:
-        """The sentence beside what the visitor gave, which is where it can be mended."""
-        return {
-            **side.show_refusal(message, values),
-            side.alert: views.EMPTY,
-            self.alert: views.render_alert(message),
-            tabs: gr.update(selected=TEACH),
-        }
+    def _show_refusal(
+        self, tabs: gr.Tabs, side: ResultSide, message: str, values: Values, *, turned: bool
+    ) -> Updates:
+        """The sentence beside what the visitor gave, which is where it can be mended.
+
+        `turned` says whether the check before has turned the page to Try; it is turned back then, and else
+        left where the visitor is by now.
+        """
+        back = {tabs: gr.update(selected=TEACH)} if turned else {}
+        alerts = {side.alert: views.EMPTY, self.alert: views.render_alert(message)}
+        return {**side.show_refusal(message, values), **alerts, **back}
 
 
 def _wire_shared(
